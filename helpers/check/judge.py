@@ -213,7 +213,8 @@ def _loads_as_starter(exercise: TensorExercise, problem: Problem, trial: Trial) 
     """Whether the loads are those of the starter code, which may load one number of each row besides, such as its
     target."""
     few = len(problem.x) * (len(problem.inputs) > 1)
-    return 0 <= trial.loads - exercise.starter_loads * problem.x.numel() <= few
+    loads = problem.options.get(exercise.starter_loads_by, exercise.starter_loads)
+    return 0 <= trial.loads - loads * problem.x.numel() <= few
 
 
 def _is_starter(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool | None:
@@ -240,7 +241,7 @@ def _finding(exercise: TensorExercise, case: str, problem: Problem, trial: Trial
     if not trial.results:
         expected = f"expected {_wanted(problem)}, got {trial.got}"
         return Finding(case, False, expected, kind=trial.got_kind and f"got {trial.got_kind}")
-    if exercise.loads is not None and not trial.kernels:
+    if exercise.loads is not None and not trial.kernels and any(y.numel() for y in trial.results):
         return Finding(case, False, "no Triton kernel was launched")
     if trial.input_changed:
         return Finding(case, False, "the input was overwritten")
@@ -308,7 +309,9 @@ def _compare(
     for result, want, y, wrong in zip(kind.results, wants, got, kind.wrong(inputs, got), strict=True):
         if wrong.any():
             worst = at_worst(want, y, wrong, rows)
-            if result.one_a_row:
+            if not want.dim():
+                said = f"{result.name} is wrong, {worst}"
+            elif result.one_a_row:
                 said = f"the {result.one_a_row} of {int(wrong.sum())} of {counted(len(wrong), 'row')} is wrong, {worst}"
             else:
                 of = f" of {result.name}" if len(kind.results) > 1 else ""
@@ -318,17 +321,18 @@ def _compare(
 
 
 def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, rows: Sequence[int] = ()) -> str:
-    """Where the error of `got`, (M,) or (M, N), is the largest of all that are `wrong`, and both numbers there.
+    """Where the error of `got`, (), (M,) or (M, N), is the largest of all that are `wrong`, and both numbers there.
 
     What the dtype of `got` cannot hold is 0, and of several places the one of the largest right number is told. `rows`
     has the numbers of the rows, if these are not all.
     """
     error = (got.double() - want).abs().nan_to_num(nan=torch.inf).masked_fill(~wrong, -1)
     size = want.abs().nan_to_num(nan=torch.inf).masked_fill(error < error.max(), -1)
-    row, *others = (int(index) for index in torch.unravel_index(size.argmax(), want.shape))
-    expected = want[row, *others].item() if want[row, *others].to(got.dtype) != 0 else 0.0
-    place = ", ".join([f"row {rows[row] if rows else row}", *(f"column {col}" for col in others)])
-    return f"the worst at {place}: expected {expected:.6g}, got {got[row, *others].item():.6g}"
+    at = tuple(int(index) for index in torch.unravel_index(size.argmax(), want.shape))
+    expected = want[at].item() if want[at].to(got.dtype) != 0 else 0.0
+    row = [f"row {rows[one] if rows else one}" for one in at[:1]]
+    place = f"the worst at {', '.join([*row, *(f'column {col}' for col in at[1:])])}: " if at else ""
+    return f"{place}expected {expected:.6g}, got {got[at].item():.6g}"
 
 
 _DRAWN_ROWS = 3
@@ -537,8 +541,8 @@ def _not_shared(longest: Seen) -> Finding | None:
     """The fault of an answer whose programs do not share the longest row."""
     if longest.trial.most_of_a_program <= _SHARE:
         return None
-    text = f"{longest.case}: in every launch one program loads {longest.trial.most_of_a_program:.0%}"
-    return Finding("the kernel asked for", False, f"{text} of all that is loaded; programs are to share the row")
+    text = f"{longest.case}: one program loads {longest.trial.most_of_a_program:.0%} of the loads"
+    return Finding("the kernel asked for", False, f"{text}; programs are to share the row")
 
 
 _KERNELS = {1: "03", 2: "05"}
@@ -547,7 +551,7 @@ _KERNELS = {1: "03", 2: "05"}
 _LONG = 8192
 
 _SHARE = 0.9
-"""Of what a launch loads of the longest row, the most that one program may load where programs are to share it."""
+"""Of the loads of the longest row, the most that one program may load where programs are to share it."""
 
 
 def own_work(seen: Sequence[Seen]) -> Finding:

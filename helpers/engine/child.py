@@ -39,11 +39,18 @@ class ChildDied(RuntimeError):
         self.how = how
 
 
+_INTERPRETING = {
+    "TRITON_INTERPRET": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONWARNINGS": "ignore:CUDA initialization:UserWarning",  # backward asks for GPUs, and warns that there is none
+}
+
+
 class _Child:
     """A process that answers calls, one after the other, and the thread of this process that waits for the answers."""
 
     def __init__(self, interpret: bool) -> None:
-        setting = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""} if interpret else {"TRITON_INTERPRET": "0"}
+        setting = _INTERPRETING if interpret else {"TRITON_INTERPRET": "0"}
         self.owner = os.getpid()
         self.waiting: SimpleQueue[tuple[Future, bytes] | None] = SimpleQueue()
         self.pipe, theirs = Pipe()

@@ -47,6 +47,19 @@ CASES = {
         f"m = None\n{LOOP}m = tl.load(x_ptr + i)\ntl.store(y_ptr, m)",
         "`m = None` is not a number or a tile",
     ),
+    "an address as a number": (
+        "tl.store(y_ptr, tl.max(x_ptr, axis=0))",
+        "`tl.store(y_ptr, tl.max(x_ptr, axis=0))`: an address stands where numbers belong: load them first",
+    ),
+    "an address in a formula": ("tl.store(y_ptr, tl.exp(x_ptr))", "an address stands where numbers belong"),
+    "whole numbers in a formula": (
+        "tl.store(y_ptr, tl.exp(tl.program_id(0)))",
+        "whole numbers stand where floats belong",
+    ),
+    "a mask without columns": (
+        "tl.store(y_ptr, tl.sum(tl.load(x_ptr, mask=tl.arange(0, BLOCK) < N)))",
+        "the mask is a tile, and the address is a single one",
+    ),
     "branches of two types": (
         "if N > 5:\n    l = 0\nelse:\n    l = 1.5\ntl.store(y_ptr, l)",
         "l is an integer (int32) after one branch and a float (fp32) after the other",
@@ -96,7 +109,7 @@ CASES = {
     "not in triton": ("tl.store(y_ptr, tl.tanh(1.0))", "triton.language has no tanh"),
     "a pointer indexed": ("tl.store(y_ptr, x_ptr[0])", "neither a pointer nor a tile has elements with a number"),
     "a tile stored through one pointer": ("tl.store(y_ptr, tl.arange(0, 8))", "tl.store takes pointers, and then"),
-    "tiles of two sizes": ("x = tl.arange(0, 8) + tl.arange(0, 16)", "these two cannot be computed with each other"),
+    "tiles of two sizes": ("x = tl.arange(0, 8) + tl.arange(0, 16)", "one tile has 8 numbers, and the other 16"),
     "a power": ("tl.store(y_ptr, tl.load(x_ptr) ** 2)", "Triton has no `**`"),
     "print of a tile": ("print(tl.load(x_ptr + tl.arange(0, 8)))", "a text comes first, and then"),
     "print of a number": ("print(N)", "tl.device_print"),

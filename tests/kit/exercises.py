@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GIVEN = ("setup", "driver", "xray", "one-trip-words", "parts", "decode", "picking", "pick-tiles", "parting")
+GIVEN = (
+    "setup", "driver", "xray", "one-trip-words", "parts", "decode", "picking", "pick-tiles", "parting",
+    "in-place", "operator-given",
+)  # fmt: skip
 """The ids of cells that are given to the exercises after them, and of the one answer that another answer takes up."""
 
 

@@ -28,7 +28,7 @@ from handed_in import EAGER, FULL, MASKED, ONLINE, TILE, TWO_PASS, corpus, noteb
 from helpers.instructor.collect import course
 from helpers.instructor.grade import everyone as grade_here
 from helpers.instructor.grade.workshop import Workshop
-from helpers.instructor.report import export
+from helpers.instructor.report import export, gradebook
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -266,7 +266,7 @@ def soak(minutes):
             process.communicate()
             kills -= bool(kills)
             if finished or time.monotonic() >= end:
-                found = {(r.student, r.lesson): r.points for r in grade_here.results_of(directory)}
+                found = {(r.student, r.lesson): r.points for r in gradebook.results_of(directory)}
                 graded += len(found)
                 wrong |= {(o.name, o.points, found[key]) for o in handed_in
                           if (key := (o.name, o.lesson)) in found and found[key] != o.points}  # fmt: skip

@@ -54,7 +54,7 @@ _OF_GROUP = {
     "scaled by 1/d": _swap("scaled_by_d", _S, _S.replace("* scale", "/ D")),
     "scores for weights": _swap("scores_not_exponentials", _PV, "tl.dot(tl.where(s == -float('inf'), 0.0, s).to(v.dtype), v, input_precision='ieee')"),
     "mean of the values": _swap("mean_of_values", _S, f"{_S} * 0.0\n        s = tl.where(s == s, s, 0.0)"),
-    "int32": _swap("offset_in_32_bits", "keys = start + tl.arange(0, BLOCK_N).to(tl.int64)\n        mask = (keys", "keys = start + tl.arange(0, BLOCK_N)\n        mask = (keys"),
+    "int32": _swap("offsets_overflow", "keys = start + tl.arange(0, BLOCK_N).to(tl.int64)\n        mask = (keys", "keys = start + tl.arange(0, BLOCK_N)\n        mask = (keys"),
     "TF32": _swap("not_exact", _S, "s = tl.dot(q, k.T) * scale"),
     "columns one apart": _swap("strides_of_another", "cols[None, :] * k_col, mask=mask, other=0.0)\n        v", "cols[None, :], mask=mask, other=0.0)\n        v"),
     "p in float32, v not": _swap("does_not_compile", "p.to(v.dtype)", "p"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -72,15 +72,34 @@ ROUNDED_UP = Diagnosis(
     2,
 )
 
+OTHER_BASE = Diagnosis(
+    "other_base",
+    "The limit is that of powers of 10 or of 2, not of e.",
+    "Of which number is exp(x) a power?",
+    1,
+)
+DTYPES_SWAPPED = Diagnosis(
+    "dtypes_swapped",
+    "The limits of bfloat16 and float16 are swapped.",
+    "Which of the two has the largest number?",
+    1,
+)
+
 
 def _overflow_mistake(limits: Mapping[torch.dtype, float], wrong: Sequence[torch.dtype]) -> Diagnosis | None:
     """The mistake that every wrong limit shows, if it is one of these."""
     found = {dtype: trial.number(limits[dtype]) for dtype in wrong}
-    if all(trial.is_number(limit) and limit == torch.finfo(dtype).max for dtype, limit in found.items()):
-        return LARGEST_NUMBER
-    logs = {dtype: math.log(torch.finfo(dtype).max) for dtype in wrong}
-    near = (trial.is_number(limit) and math.isclose(limit, logs[dtype], abs_tol=0.01) for dtype, limit in found.items())
-    return ROUNDED_UP if all(near) else None
+    if not all(map(trial.is_number, found.values())):
+        return None
+    logs = {dtype: math.log(torch.finfo(dtype).max) for dtype in (*wrong, torch.bfloat16, torch.float16)}
+    swapped = {torch.bfloat16: logs[torch.float16], torch.float16: logs[torch.bfloat16]}
+    shown: dict[Diagnosis, Callable[[torch.dtype, float], bool]] = {
+        LARGEST_NUMBER: lambda dtype, limit: limit > 0.9 * torch.finfo(dtype).max,
+        ROUNDED_UP: lambda dtype, limit: abs(limit - logs[dtype]) < 0.05,
+        OTHER_BASE: lambda dtype, limit: any(abs(limit * math.log(base) - logs[dtype]) < 0.5 for base in (2, 10)),
+        DTYPES_SWAPPED: lambda dtype, limit: dtype in swapped and abs(limit - swapped[dtype]) < 1,
+    }
+    return next((one for one, shows in shown.items() if all(shows(*each) for each in found.items())), None)
 
 
 # 1.2

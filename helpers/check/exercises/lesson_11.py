@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 import torch
 
 from helpers.attention import lesson
-from helpers.check.exercise import AnswersExercise, Given, TensorExercise, seed_or_new
+from helpers.check.exercise import AnswersExercise, CountedExercise, Given, TensorExercise
 from helpers.check.judge import judge_answers, stopped
 from helpers.check.mistakes import names
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
@@ -21,9 +20,8 @@ from helpers.check.mistakes.recognise import INF, Mistake, Seen, raised, recogni
 from helpers.check.mistakes.stops import ERRORS, GENERAL
 from helpers.check.problems import attention
 from helpers.check.problems.asking import keeping
-from helpers.check.problems.problem import Inputs, Problems
-from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial.place import Place
+from helpers.check.problems.problem import Inputs
+from helpers.check.report import Diagnosis, Finding
 from helpers.check.trial.starter import starters
 from helpers.check.trial.trial import Trial, is_number, shown
 
@@ -210,8 +208,8 @@ _OF_TRIPLES = (
     ),
     Mistake(
         "smaller_maximum",
-        "m is not the larger of the two maxima.",
-        "Which of the two is the maximum of both parts together?",
+        "The first number is not the larger of the two maxima.",
+        "Which of the two is the maximum of both parts together, and which place has it in the triple?",
         1,
         where(
             lambda seen: (
@@ -314,36 +312,16 @@ SCORES_AT_ONCE = Diagnosis(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlocksExercise(TensorExercise):
-    """Asks for a function in PyTorch that goes through the keys in blocks: of many keys no operation takes all at once,
-    and less is in use at once than all scores take. (A grader sees operations only of calls that are made as
-    those of kernels are.)"""
-
-    def report(self, place: Place, seed: int | None = None) -> Report:
-        """See FunctionExercise."""
-        report = super().report(place, seed)
-        if not report.passed:
-            return report
-        tried = place.drivers(Problems(attention.MANY_KEYS, self.kind.wants, seed_or_new(seed)), kernel=True)
-        ((case, (problem, trial)),) = tried.items()
-        seen = self._at_once(problem.inputs, trial)
-        if not seen:
-            return report
-        at_once = Finding("block by block", False, f"{case}: {seen}")
-        return self.judged([*report.findings, at_once], kept=0.5, diagnosis=SCORES_AT_ONCE)
-
-    def _at_once(self, inputs: Inputs, trial: Trial) -> str:
-        """What an answer does with all keys at once; "" if it goes through them in blocks."""
-        q, k, *_ = inputs
-        if not trial.results or not self.kind.is_right(inputs, trial.results):
-            return f"no right gradients by PyTorch's operations alone: {trial.raised or trial.got or 'they are wrong'}"
-        if any(size % k.numel() == 0 for size in trial.joined if size):
-            return "a product takes all of them at once, and not one block"
-        scores = q.shape[1] * k.shape[1] * 4
-        if trial.most_bytes >= scores:
-            return f"{trial.most_bytes:,} bytes are in use at once; all scores have {scores:,}, some outlive a block"
-        return ""
+def _at_once(inputs: Inputs, trial: Trial) -> str:
+    """What an answer does with all keys at once: no operation takes all of them, and less is in use at once than all
+    scores take."""
+    q, k, *_ = inputs
+    if any(size % k.numel() == 0 for size in trial.joined if size):
+        return "a product takes all of them at once, and not one block"
+    scores = q.shape[1] * k.shape[1] * 4
+    if trial.most_bytes >= scores:
+        return f"{trial.most_bytes:,} bytes are in use at once; all scores have {scores:,}, some outlive a block"
+    return ""
 
 
 EXERCISES = (
@@ -402,7 +380,7 @@ EXERCISES = (
         why="Why may whole tiles be left out, while the tile that the diagonal cuts still needs its mask?",
         ours=lesson.causal_attention,
     ),
-    BlocksExercise(
+    CountedExercise(
         name="attention_gradient",
         number="11.4",
         points=2,
@@ -412,6 +390,9 @@ EXERCISES = (
         ),
         kind=attention.ATTENTION_GRADIENT,
         makers=attention.GRADIENTS,
+        further=attention.MANY_KEYS,
+        spends=((SCORES_AT_ONCE, _at_once),),
+        piece="block",
         starter=_no_gradients,
         starter_shows="the gradients are still 0, as the starter code makes them",
         known=with_hints(ATTENTION_GRADIENT_MISTAKES, **dict.fromkeys(ERRORS, 3)),

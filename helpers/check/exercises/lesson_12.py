@@ -55,6 +55,7 @@ EXERCISES = (
         shared=True,
         starter=_starter,
         starter_loads=GIVEN_PARTS,
+        starter_loads_by="S",
         starter_shows="o and lse are still what the starter code makes them",
         known=with_hints(DECODE_MISTAKES, **dict.fromkeys(ERRORS, 4)),
         why="Why does an empty part change nothing in the merge?",

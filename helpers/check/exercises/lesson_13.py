@@ -29,6 +29,7 @@ from helpers.check.problems.sharded import (
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial.ranked import Ranked, Returned, Rows, Sharded, arguments, on_ranks
 from helpers.check.trial.trial import Trial, is_number, number, shown
+from helpers.check.values import judge_values
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
 
@@ -75,10 +76,10 @@ _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
 
 SHOWN_BY = {"without_maximum": "a large logit", "smoothed": "shifted shard", "mean_of_means": "uneven counts"}
 _INPUTS = ("equal shards", "a large logit", "uneven shards", "shifted shard", "uneven counts")
-_OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
+_OF_SHOWN = (
     (
         "smoothed",
-        "uneven shards",
+        ("uneven shards",),
         Diagnosis(
             "widths_for_values",
             "Widths alone do not show it.",
@@ -88,7 +89,7 @@ _OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
     ),
     (
         "mean_of_means",
-        "uneven shards",
+        ("uneven shards",),
         Diagnosis(
             "columns_for_rows",
             "Columns are taken for rows.",
@@ -98,7 +99,7 @@ _OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
     ),
     (
         "without_maximum",
-        "shifted shard",
+        ("shifted shard",),
         Diagnosis(
             "any_shift_cancels",
             "A shift that is a little off cancels.",
@@ -128,22 +129,6 @@ def _bytes_finding(way: str, value: Any) -> Finding:
         return Finding(way, False, f"needs a number of bytes; it is {shown(value)}")
     ok = value == BYTES_SENT[way]
     return Finding(way, ok, f"{value:g} bytes for each row" + ("" if ok else ": count again"))
-
-
-def _shown_by(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
-    exercise.require_keys(answers, list(SHOWN_BY))
-    if all(value is None for value in answers.values()):
-        return exercise.untouched()
-    findings = [_shown_finding(name, answers[name]) for name in SHOWN_BY]
-    named = next((one for name, value, one in _OF_SHOWN if answers[name] == value), None)
-    return exercise.judged(findings, diagnosis=named)
-
-
-def _shown_finding(name: str, value: Any) -> Finding:
-    if not isinstance(value, str) or value not in _INPUTS:
-        return Finding(name, False, f"needs one of {', '.join(map(repr, _INPUTS))}; it is {shown(value)}")
-    ok = value == SHOWN_BY[name]
-    return Finding(name, ok, repr(value) + ("" if ok else ": not that one"))
 
 
 # 13.2 and 13.3
@@ -330,6 +315,6 @@ EXERCISES = (
         number="13.4",
         points=3,
         about="Checks which inputs show the bugs of three functions.",
-        judge=_shown_by,
+        judge=partial(judge_values, right=SHOWN_BY, choices=_INPUTS, named=_OF_SHOWN),
     ),
 )

@@ -18,7 +18,7 @@ from helpers.check.mistakes.picks import OF_PARTS, OF_TILES
 from helpers.check.mistakes.recognise import INF, Mistake, Seen, where, with_hints
 from helpers.check.mistakes.stops import ERRORS, GENERAL
 from helpers.check.problems import picking
-from helpers.check.problems.asking import shares_of_picks
+from helpers.check.problems.asking import NOT_BY_U, shares_of_picks
 from helpers.check.problems.problem import Inputs
 from helpers.check.report import Finding
 from helpers.check.trial.starter import starters
@@ -95,6 +95,8 @@ def _compare(case: str, one: Trial, want: tuple[float, float, dict[int, float]])
     match one.answer:
         case [[*pairs], [*found], float(step)]:
             shares = {pick: share for pick, share in found}
+        case str(said) if said == NOT_BY_U:
+            return Finding(case, False, said)
         case other:
             said = "None; is a return missing?" if other is None else shown(other)
             return Finding(case, False, f"expected (m, l, pick), got {said}")
@@ -112,7 +114,8 @@ def _compare(case: str, one: Trial, want: tuple[float, float, dict[int, float]])
 
 
 def _is_triple(seen: Seen) -> bool:
-    return isinstance(seen.trial.answer, list) and len(seen.trial.answer) == 3 and bool(seen.trial.answer[1])
+    found = seen.trial.answer
+    return found == NOT_BY_U or (isinstance(found, list) and len(found) == 3 and bool(found[1]))
 
 
 _NOTHING = -INF, 0.0, -1
@@ -249,7 +252,7 @@ EXERCISES = (
         stores=_STORES,
         starter=_nothing_picked,
         starter_shows=_STILL,
-        known=with_hints(OF_TILES, out_of_bounds=0, **dict.fromkeys(ERRORS, 5)),
+        known=with_hints(OF_TILES, out_of_bounds=0, offsets_overflow=0, **dict.fromkeys(ERRORS, 5)),
         why="Why is one random number enough for a tile, and for the column in it?",
         ours=picks.tile_sample,
     ),
@@ -268,7 +271,7 @@ EXERCISES = (
         shared=True,
         starter=_nothing_picked,
         starter_shows=_STILL,
-        known=with_hints(OF_PARTS, out_of_bounds=0, **dict.fromkeys(ERRORS, 4)),
+        known=with_hints(OF_PARTS, out_of_bounds=0, offsets_overflow=0, **dict.fromkeys(ERRORS, 4)),
         why="Why may the parts depend on the columns, and not on the number of rows?",
         ours=picks.split_sample,
     ),

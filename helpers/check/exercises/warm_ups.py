@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
 import torch
 
 from helpers.check.exercise import TensorExercise
-from helpers.check.mistakes.recognise import Mistake, Seen
-from helpers.check.mistakes.shared import KERNEL, OUT_OF_BOUNDS
+from helpers.check.exercises.lesson_03 import MASK_OF_PLACES
+from helpers.check.mistakes.recognise import Mistake, Seen, with_hints
+from helpers.check.mistakes.shared import END_OF_ROW, KERNEL, LARGE_NEGATIVE
 from helpers.check.mistakes.stops import GENERAL, STOPS
-from helpers.check.problems.cases import randn
+from helpers.check.problems.cases import randn, view
 from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs
 
 Right = Callable[..., torch.Tensor]
 
+_OF_ROWS = *KERNEL, *END_OF_ROW
 _OF_ANY_KERNEL = {
     *(mistake.id for mistake in (*GENERAL, *STOPS)),
     *("error", "no_kernel", "nothing_stored", "launch_returned", "nothing_returned", "no_tensor", "empty_grid"),
     *("wrong_shape", "wrong_dtype", "wrong_device", "input_overwritten", "input_returned", "small_grid", "shapes"),
-    OUT_OF_BOUNDS.id,
+    *("load_unmasked", "one_lane_too_many", "out_of_bounds"),
 }
 """The ids of the symptoms that do not take the result for a softmax."""
-_SYMPTOMS = tuple(replace(one, hint=0) for one in (*KERNEL, OUT_OF_BOUNDS) if one.id in _OF_ANY_KERNEL)
+_IN_ROWS = {one.id: one for one in _OF_ROWS}
+_SYMPTOMS = with_hints([one for one in _OF_ROWS if one.id in _OF_ANY_KERNEL], 0)
 
 
 def _mistake(id: str, name: str, question: str, *results: Right) -> Mistake:
     """The mistake of an answer that returns one of `results`, functions of the inputs, in every wrong case."""
 
     def agrees(case: Seen, result: Right) -> bool:
-        return case.trial.y is not None and torch.allclose(case.trial.y, result(*case.inputs), equal_nan=True)
+        return torch.allclose(case.trial.y, result(*case.inputs), equal_nan=True)
 
     def explains(seen: Sequence[Seen]) -> float:
-        wrong = [case for case in seen if not case.ok]
-        return 1.0 * any(all(agrees(case, result) for case in wrong) for result in results)
+        wrong = [case for case in seen if not case.ok and case.trial.y is not None]
+        return bool(wrong) * 1.0 * any(all(agrees(case, result) for case in wrong) for result in results)
 
     return Mistake(id, name, question, 0, explains)
 
 
-_STILL_X = _mistake("y_still_x", "y is still x.", "Which line gives the name y to something else?", lambda x: x)
+def _named(mistake: Mistake, *results: Right) -> Mistake:
+    """A mistake of a later exercise, which shows here in these results."""
+    return _mistake(mistake.id, mistake.name, mistake.question, *results)
+
+
+_STILL_X = _mistake(
+    "y_still_x", "y is still x.", "Which line above the store gives the name y to something else?", lambda x: x
+)
 
 
 def _like_x(right: Right) -> Kind:
@@ -64,16 +74,37 @@ def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return (q @ k.T).amax(dim=1)
 
 
-def _below_0(keys: int) -> Callable[[torch.Generator], Inputs]:
-    """16 queries, and keys all of whose scores are below 0."""
-    return lambda g: (torch.rand(16, 16, generator=g) + 0.1, -torch.rand(keys, 16, generator=g) - 0.1)
+def _with_tail(number: float, x: torch.Tensor) -> torch.Tensor:
+    """The largest number of each row and, unless its length is a power of 2, of what the lanes past its end hold."""
+    largest = x.amax(dim=1)
+    return largest.clamp(min=number) if x.shape[1] & (x.shape[1] - 1) else largest
+
+
+def _tiles(x: torch.Tensor) -> Sequence[torch.Tensor]:
+    return torch.nn.functional.pad(x, (0, -x.shape[1] % 64)).split(64, dim=1)
+
+
+def _with_total_in_each_lane(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(len(x))
+    for tile in _tiles(x):
+        total = (tile + total[:, None]).sum(dim=1)
+    return total
+
+
+def _below_0(keys: int, sign: int = 1) -> Callable[[torch.Generator], Inputs]:
+    """16 queries of numbers of this sign, and keys all of whose scores lie far below 0."""
+    return lambda g: (
+        sign * (1e5 * torch.rand(16, 16, generator=g) + 1e4),
+        -sign * (torch.rand(keys, 16, generator=g) + 0.1),
+    )
 
 
 _WHOLE = {"4 rows of 8": randn(4, 8), "1 row of 16": randn(1, 16), "8 rows of 32, around −20": randn(8, 32, shift=-20)}
 _TAILS = {
-    "3 rows of 5, all below 0": randn(3, 5, shift=-9),
+    "3 rows of 5, all below −1,000": lambda g: 50 * torch.arange(3)[:, None] - torch.rand(3, 5, generator=g) - 2000,
     "3 rows of 300": randn(3, 300),
     "2 rows of 64": randn(2, 64),
+    "3 rows of 5, with a gap between them": view((3, 9), lambda x: x[:, :5]),
 }
 
 WARM_UPS = (
@@ -85,7 +116,12 @@ WARM_UPS = (
         kind=_like_x(torch.exp),
         makers=_WHOLE,
         loads=1,
-        known=(*_SYMPTOMS, _STILL_X),
+        known=(
+            *_SYMPTOMS,
+            _STILL_X,
+            _named(_IN_ROWS["powers_of_2"], torch.exp2),
+            _mistake("sign", "y is e to the power of −x.", "Which sign has the exponent?", lambda x: torch.exp(-x)),
+        ),
         ours=torch.exp,
     ),
     TensorExercise(
@@ -111,6 +147,23 @@ WARM_UPS = (
                 "From what is the largest number to be subtracted?",
                 lambda x: _maximum(x).expand_as(x),
             ),
+            _mistake(
+                "not_the_largest",
+                "The number subtracted is not the largest of the row.",
+                "Which function of tl gives one number of a tile, the largest?",
+                lambda x: x - x.amin(dim=1, keepdim=True),
+                lambda x: x - x.sum(dim=1, keepdim=True),
+                lambda x: x - x.clamp(min=0),
+                lambda x: x - x.clamp(max=0),
+            ),
+            _mistake(
+                "not_subtracted",
+                "The largest number of the row is not subtracted.",
+                "Which sign stands between x and the largest number?",
+                lambda x: x + _maximum(x),
+                lambda x: x / _maximum(x),
+                lambda x: x * _maximum(x),
+            ),
         ),
     ),
     TensorExercise(
@@ -127,8 +180,23 @@ WARM_UPS = (
                 "tail_of_0",
                 "The lanes past the end of the row hold 0.",
                 "If all numbers of a row are below 0, what is the largest of them and a 0?",
-                lambda x: x.amax(dim=1).clamp(min=0) if x.shape[1] & (x.shape[1] - 1) else x.amax(dim=1),
+                partial(_with_tail, 0.0),
             ),
+            _mistake(
+                "tail_of_low_number",
+                "The lanes past the end of the row hold a low number, not −inf.",
+                "Which row has no number as large as yours?",
+                *(partial(_with_tail, low) for low in LARGE_NEGATIVE),
+            ),
+            _mistake(
+                "tail_of_inf",
+                "The lanes past the end of the row hold +inf.",
+                "Which number can never be the largest?",
+                partial(_with_tail, torch.inf),
+            ),
+            _named(_IN_ROWS["loads_row_0"], lambda x: x[:1].amax(dim=1).expand(len(x))),
+            _named(_IN_ROWS["rows_one_apart"], lambda x: x.as_strided(x.shape, (1, 1)).amax(dim=1)),
+            *with_hints([MASK_OF_PLACES], 0),
             _mistake("x_still_0", "x is still a tile of zeros.", "Which line loads the row?", lambda x: 0 * x[:, 0]),
         ),
     ),
@@ -154,6 +222,18 @@ WARM_UPS = (
                 "What did `total` hold before this tile, and does your line keep it?",
                 lambda x: x.split(64, dim=1)[-1].sum(dim=1),
             ),
+            _mistake(
+                "another_sum",
+                "Something other than the numbers of a tile is added to the sum.",
+                "Which function of tl adds up the numbers of a tile, and of which tile?",
+                lambda x: sum(tile.amax(dim=1) for tile in _tiles(x)),
+            ),
+            _mistake(
+                "total_in_each_lane",
+                "The sum so far is added once for each lane.",
+                "If a number is added to a tile, how many lanes hold it, and what does tl.sum make of them?",
+                _with_total_in_each_lane,
+            ),
         ),
     ),
     TensorExercise(
@@ -162,7 +242,11 @@ WARM_UPS = (
         points=0,
         about="Tries the warm-up of lesson 11: of each query the largest score, of keys that do not fill their tile.",
         kind=_one_a_row("largest score", _scores),
-        makers={"20 keys, all scores below 0": _below_0(20), "32 keys": _below_0(32), "1 key": _below_0(1)},
+        makers={
+            "20 keys, all scores below −10,000": _below_0(20),
+            "32 keys": _below_0(32),
+            "1 key": _below_0(1, sign=-1),
+        },
         loads=lambda inputs, trial: sum(map(torch.numel, inputs)),
         known=(
             *_SYMPTOMS,
@@ -171,6 +255,18 @@ WARM_UPS = (
                 "The keys that do not exist have a score of 0.",
                 "Which lanes of s belong to them, and which score can never be the largest?",
                 lambda q, k: _scores(q, k).clamp(min=0),
+            ),
+            _mistake(
+                "real_scores_hidden",
+                "The keys that exist are hidden, and the others are not.",
+                "Which of its two values does tl.where take if the condition is true?",
+                lambda q, k: torch.full((len(q),), 0.0 if len(k) < 32 else -torch.inf),
+            ),
+            _mistake(
+                "tail_scores_inf",
+                "The keys that do not exist have a score of +inf.",
+                "Which score can never be the largest?",
+                lambda q, k: _scores(q, k) + (torch.inf if len(k) < 32 else 0.0),
             ),
         ),
     ),

@@ -44,12 +44,13 @@ from helpers.check.mistakes.recognise import (
     only,
     recognised,
     where,
-    wraps,
+    with_hints,
 )
 from helpers.check.mistakes.shared import (
     INPUT_OVERWRITTEN,
     MEMORY_USED_AGAIN,
     NO_KERNEL,
+    OFFSETS_OVERFLOW,
     WRONG_DEVICE,
     WRONG_DTYPE,
     WRONG_SHAPE,
@@ -72,6 +73,10 @@ def _to_end(first: bool = False, less: int = 0) -> LoopEnd:
         return (tile * BLOCK_M if first else (tile + 1) * BLOCK_M - less).clamp(max=N)
 
     return end
+
+
+def _past_the_end(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
+    return (rows // BLOCK_M + 1) * BLOCK_M
 
 
 def _by_keys(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
@@ -120,8 +125,8 @@ def _has_minus_inf(seen: Seen) -> bool:
 def _mistakes(causal: bool) -> tuple[Mistake, ...]:
     """Those of both kernels; hints are of the exercise that comes first."""
 
-    def of(*walks: Walk) -> Explains:
-        return gives_walked(*walks, causal=causal, kind=CAUSAL if causal else ATTENTION)
+    def of(*walks: Walk, near: float = 1.0) -> Explains:
+        return gives_walked(*walks, causal=causal, kind=CAUSAL if causal else ATTENTION, near=near)
 
     def of_lse(id: str) -> Explains:
         return of(*(_finish(lse=lse) for lse in WRONG_LSE[id]))
@@ -143,13 +148,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
         INPUT_OVERWRITTEN,
         MEMORY_USED_AGAIN,
         result_used_again(CAUSAL if causal else ATTENTION),
-        Mistake(
-            "offset_in_32_bits",
-            "An offset does not fit into 32 bits.",
-            "How large can a row's number times its stride become, and which of the two is int64?",
-            0,
-            where(wraps),
-        ),
+        *with_hints([OFFSETS_OVERFLOW], 0),
         Mistake(
             "o_not_rescaled",
             "The sum of values is never rescaled.",
@@ -285,7 +284,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The scores that are set to −inf are not those past the last key.",
             "Which number do the keys end before, and is it that of the keys, or that of the queries?",
             tail,
-            of(*(other(counted=counted) for counted in _COUNTED)),
+            of(*(other(counted=counted) for counted in _COUNTED), other(counted=_COUNTED[-1], end=_past_the_end)),
         ),
         Mistake(
             "tail_scores_low_number",
@@ -370,7 +369,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
         Mistake(
             "empty_query",
             "A query that sees no key does not get 0 and −inf.",
-            "What are l and o of such a query, and by what may 0 be divided so that 0 is left?",
+            "What is −inf − (−inf), what are l and o of such a query, and by what may 0 be divided, so that 0 is left?",
             guard,
             of(
                 _finish(o=lambda m, l, o: o / l[..., None]),
@@ -425,7 +424,8 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
                         other(step=kept_in(dtype, l_too))
                         for dtype in (torch.bfloat16, torch.float16)
                         for l_too in (True, False)
-                    )
+                    ),
+                    near=0.98,
                 ),
             ),
         ),
@@ -468,7 +468,8 @@ def _symptoms(causal: bool) -> tuple[Mistake, ...]:
         Mistake(
             "past_the_end",
             "A load or a store reaches past the end.",
-            "Which lanes of the last tile have a key, or a query, and which columns exist?",
+            "Where do the keys of the last tile, or part, end, and which programs and lanes have a key, a query or a "
+            "column?",
             tail,
             where(lambda seen: bool(seen.trial.outside), weight=0.6),
         ),
@@ -586,6 +587,20 @@ _SEEN = (
         "Which number has the first key of the second tile?",
         1,
         _seen_if(*(lambda keys, rows, L, N, M, n=n: keys % n <= rows for n in (32, 64))),
+    ),
+    Mistake(
+        "both_of_tile",
+        "Queries and keys are counted in the tile, not in the text.",
+        "Which number has the first query of the second program, and which the first key of the second tile?",
+        1,
+        _seen_if(*(lambda keys, rows, L, N, M, n=n: keys % n <= rows % M for n in (32, 64))),
+    ),
+    Mistake(
+        "and_before_comparison",
+        "The sign & comes before <=, and joins numbers.",
+        "What does each & join in your line, and which brackets change that?",
+        1,
+        _of(other(sees=lambda keys, rows, L, N, M: (keys < N) * (keys & 1) <= rows, counted=_COUNTED[-1])),
     ),
     Mistake(
         "bottom_right",

@@ -110,8 +110,8 @@ class Walk:
         m = torch.full((H, L), self.start)
         l, o = torch.zeros(H, L), torch.zeros(H, L, v.shape[2])
         ends = torch.full((L,), N) if self.end is None else self.end(rows[:, 0], N, BLOCK_M, BLOCK_N)
-        for start in range(0, N, BLOCK_N):
-            n = min(N - start, BLOCK_N)
+        for start in range(0, max([N, *ends.tolist()]), BLOCK_N):
+            n = max(0, min(N - start, BLOCK_N))
             lanes = torch.arange(start, start + (BLOCK_N if self._walks_whole_tiles(L, N) else n))
             padded = (torch.nn.functional.pad(x[:, start : start + n], (0, 0, 0, len(lanes) - n)) for x in (k, v))
             keys, values = (one.float() if i == 0 else one for i, one in enumerate(padded))
@@ -143,9 +143,10 @@ def up_to_the_diagonal(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -
     return ((rows // BLOCK_M + 1) * BLOCK_M).clamp(max=N)
 
 
-def gives_walked(*walks: Walk, causal: bool, kind: Kind) -> Explains:
+def gives_walked(*walks: Walk, causal: bool, kind: Kind, near: float = 1.0) -> Explains:
     """Explains what one of these returns: four fifths of the wrong cases, and nine tenths of all that returned.
 
+    In a case, the share `near` of the numbers is to agree: of sums rounded to 16 bits, a few fall to the other side.
     If causal, each is tried with all tiles, and without those that no query sees. Each is tried with both right ends.
     """
     walks += tuple(replace(walk, finish=_divided_by_safe) for walk in walks if walk.finish is _divided)
@@ -159,7 +160,9 @@ def gives_walked(*walks: Walk, causal: bool, kind: Kind) -> Explains:
         if not wrong or 3 * len(wrong) < ran:
             return 0.0
         ordered = sorted(wrong, key=_size) + sorted((case for case in answered if case.ok), key=_size)
-        return max(_share(ordered, len(wrong), walk, causal, kind, blocks) for walk in walks for blocks in _BLOCKS)
+        return max(
+            _share(ordered, len(wrong), walk, causal, kind, blocks, near) for walk in walks for blocks in _BLOCKS
+        )
 
     return explains
 
@@ -168,21 +171,26 @@ def _size(case: Seen) -> int:
     return sum(one.numel() for one in case.inputs)
 
 
-def _share(seen: Sequence[Seen], wrong: int, walk: Walk, causal: bool, kind: Kind, blocks: tuple[int, int]) -> float:
+def _share(seen: Sequence[Seen], wrong: int, walk: Walk, causal: bool, kind: Kind, blocks: tuple[int, int],
+           near: float) -> float:  # fmt: skip
     """The mean of the shares of the first `wrong` cases, and of all, that the walk explains; 0 as soon as too few."""
     agreed: list[bool] = []
     for case in seen:
-        agreed.append(_agrees(case, walk(*case.inputs, causal, *blocks), kind))
+        agreed.append(_agrees(case, walk(*case.inputs, causal, *blocks), kind, near))
         if agreed[:wrong].count(False) > 0.2 * wrong or agreed.count(False) > 0.1 * len(seen):
             return 0.0
     return 0.5 * (sum(agreed[:wrong]) / wrong + sum(agreed) / len(agreed))
 
 
-def _agrees(seen: Seen, results: Inputs, kind: Kind) -> bool:
-    """Whether these came back, and are right just if what came back is: what is nearly right shows no such mistake."""
+def _agrees(seen: Seen, results: Inputs, kind: Kind, share: float) -> bool:
+    """Whether this share of these came back, and they are right just if what came back is.
+
+    What is nearly right shows no such mistake.
+    """
     rtol = 2e-3 if seen.x.dtype == torch.float32 else 2e-2
     near = all(
-        got.shape == one.shape and bool(torch.isclose(got.float(), one.float(), rtol, 1e-3, equal_nan=True).all())
+        got.shape == one.shape
+        and (~torch.isclose(got.float(), one.float(), rtol, 1e-3, equal_nan=True)).sum() <= (1 - share) * got.numel()
         for got, one in zip(seen.trial.results, results, strict=True)
     )
     return near and kind.is_right(seen.inputs, results) == seen.ok

@@ -10,7 +10,7 @@ from helpers.check.mistakes.attention_steps import LOW_SCORES
 from helpers.check.mistakes.decode_merges import of_parts
 from helpers.check.mistakes.decoding import OF_LESSON_11, STARTS, UNMERGED, symptoms
 from helpers.check.mistakes.edited import Edit, Edited, OfTensors
-from helpers.check.mistakes.recognise import Mistake, Seen, if_some_wrong, is_16_bit, where
+from helpers.check.mistakes.recognise import Mistake, Seen, if_some_wrong, is_16_bit, where, with_hints
 from helpers.check.problems.decoding import DECODE, group_of
 
 _GROUPED = OfTensors(
@@ -190,7 +190,7 @@ GROUPED_MISTAKES = (
     *_SCORES,
     *_OF_TAILS,
     _SUMS_IN_16_BITS,
-    *(replace(mistake, hint=0) for mistake in (*UNMERGED, *of_parts(_GROUPED, OF_LESSON_11))),
+    *with_hints((*UNMERGED, *of_parts(_GROUPED, OF_LESSON_11)), 0),
     *symptoms(past_the_end=1, guard=3),
 )
 

@@ -57,7 +57,7 @@ def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mista
         answer.mistake(
             "keys_left_out",
             "Some keys belong to no part.",
-            "If the parts do not divide N, or N is smaller than their number: who has the last keys?",
+            "Which key comes after a part's last, and who has the last keys of N if the parts do not divide it?",
             2,
             (_EACH, "each = N // parts"),
             (_END, f"{_END} - 1"),
@@ -181,17 +181,11 @@ def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mista
         ),
         answer.mistake(
             "lanes_without_part",
-            "Lanes without a part take part in the merge.",
+            "Parts without keys, or lanes without a part, take part in the merge.",
             "Which m, l and o has a part that changes nothing, and what do the lanes from S on hold?",
             3,
             *((_M_PARTS, _M_PARTS.replace('-float("inf")', high)) for high in ("0.0", "1.0")),
             (_M_PARTS, _M_PARTS.replace('-float("inf")', "0.0"), _L_PARTS, _L_PARTS.replace("other=0.0", "other=1.0")),
-        ),
-        answer.mistake(
-            "m_of_empty_part",
-            "An empty part counts with an m that is not −inf.",
-            "What is the largest m if all scores are low, and may a part without keys change it?",
-            3,
             (_L_PARTS, f'{_L_PARTS}\n    m_parts = tl.where(exists & (m_parts == -float("inf")), 0.0, m_parts)'),
         ),
         answer.mistake(
@@ -222,6 +216,13 @@ def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mista
             (_L_PARTS, _L_PARTS.replace("2 * at + 1", "2 * at")),
         ),
         answer.mistake(
+            "pairs_one_apart",
+            "The pair of a part is looked for one number after that of the part before it.",
+            "A part has two numbers in the buffer of pairs: where does the pair of part `at` begin?",
+            0,
+            (_M_PARTS, _M_PARTS.replace("2 * at", "at"), _L_PARTS, _L_PARTS.replace("2 * at + 1", "at + 1")),
+        ),
+        answer.mistake(
             "merge_in_16_bits",
             "The parts are summed in 16 bits.",
             "In which dtype do the parts lie, and when is o rounded to that of q?",
@@ -231,7 +232,7 @@ def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mista
                 for dtype in ("tl.bfloat16", "tl.float16")
             ),
         ),
-        answer.named(of_lesson_11["not_divided_by_l"], 1, (_DIVIDE, "o = o")),
+        answer.named(of_lesson_11["not_divided_by_l"], 1, (_DIVIDE, "o = o"), (_DIVIDE, "o = o / S")),
         answer.named(of_lesson_11["divided_twice"], 1, (_DIVIDE, f"{_DIVIDE}\n    {_DIVIDE}")),
         answer.named(
             of_lesson_11["lse_base_2"],

@@ -10,7 +10,7 @@ from helpers.check.mistakes.attention import ATTENTION_MISTAKES
 from helpers.check.mistakes.attention_walk import right_to_a_hundredth, wrong_only
 from helpers.check.mistakes.decode_merges import of_parts
 from helpers.check.mistakes.edited import OfTensors
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, is_laid_out
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, is_laid_out, with_hints
 from helpers.check.mistakes.shared import result_used_again
 from helpers.check.problems.cases import INF
 from helpers.check.problems.decoding import DECODE
@@ -21,7 +21,7 @@ OF_LESSON_11 = {mistake.id: mistake for mistake in ATTENTION_MISTAKES}
 
 def _of_lesson_11(*ids: str, hint: int = 0) -> tuple[Mistake, ...]:
     """Mistakes of lesson 11's kernel that are recognised here as they are there."""
-    return tuple(replace(OF_LESSON_11[id], hint=hint) for id in ids)
+    return with_hints([OF_LESSON_11[id] for id in ids], hint)
 
 
 _BEFORE = tuple(
@@ -70,7 +70,7 @@ UNMERGED = (
     Mistake(
         "no_part_has_keys",
         "The parts have no keys.",
-        "What are first and end of a part, as long as they are what the starter code makes them?",
+        "With which key does part 0 begin, and which key comes after its last?",
         2,
         _nothing_merged(keys=False),
     ),

@@ -508,7 +508,7 @@ _OF_GRADIENT = (
         "1 is taken from the column with the number of the row.",
         "Which column does this row's target name?",
         3,
-        gives_gradient(lambda row: row.p - torch.zeros_like(row.x).scatter(1, _numbers_of(row), 1.0)),
+        gives_gradient(lambda row: row.p - torch.eye(*row.x.shape)),
     ),
     Mistake(
         "column_beside",
@@ -567,10 +567,8 @@ _OF_GRADIENT = (
         2,
         gives_gradient(lambda row: torch.where((row.target > 0)[:, None], row.p - row.onehot, 0.0)),
     ),
-    Mistake(
-        "zero_times_nan_in_gradient",
-        "The gradient of an ignored row that holds NaN or inf is NaN.",
-        "What is 0 times NaN? Which function of tl chooses one of two numbers instead?",
+    recognised(
+        names.ZERO_TIMES_NAN_IN_GRADIENT,
         2,
         gives_gradient(lambda row: (row.p - row.onehot) * row.kept[:, None], ignored=False),
     ),

@@ -52,7 +52,7 @@ NO_MAXIMUM = Diagnosis(
 ONLY_16_BIT = Diagnosis(
     "only_16_bit",
     "Only 16-bit inputs are wrong.",
-    "In which dtype are the maximum, exp and the sum computed, and is any of them stored on the way?",
+    "In which dtype are the maximum, exp and the sum computed, and is any of them stored, or sent, on the way?",
     0,
 )
 PAIR_SWAPPED = Diagnosis(
@@ -69,6 +69,18 @@ RESCALED_WRONG_WAY = Diagnosis(
 )
 SCORES_ADDED = Diagnosis(
     "scores_added", "l adds up scores, not their exponentials.", "What is l the sum of, in the formula of softmax?", 0
+)
+LOGARITHM_RETURNED = Diagnosis(
+    "logarithm_returned",
+    "The logarithm of the softmax comes back, or a difference.",
+    "Can a probability be negative, and which step makes one of a difference of scores?",
+    0,
+)
+ZERO_TIMES_NAN_IN_GRADIENT = Diagnosis(
+    "zero_times_nan_in_gradient",
+    "The gradient of an ignored row that holds NaN or inf is NaN.",
+    "What is 0 times NaN? Which function chooses one of two numbers instead?",
+    0,
 )
 SCORES_STORED = Diagnosis(
     "scores_stored", "The result is x itself.", "Which name holds the result, and is it the one that comes back?", 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers.check.mistakes import names
 from helpers.check.mistakes.edited import OfTensors
-from helpers.check.mistakes.shared import NUMBER_AT_A_TIME, OUT_OF_BOUNDS
+from helpers.check.mistakes.shared import NUMBER_AT_A_TIME, OFFSETS_OVERFLOW, OUT_OF_BOUNDS
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.picking import PICKS, PICKS_OF_PARTS
 from helpers.softmax import picks
@@ -122,6 +122,7 @@ OF_TILES = (
         1,
         (_SHIFT, "shift = m_new"),
     ),
+    OFFSETS_OVERFLOW,
     OUT_OF_BOUNDS,
 )
 
@@ -231,5 +232,6 @@ OF_PARTS = (
         (_M, _M.replace("2 * at", "2 * at + 1"), _L_PARTS, _L_PARTS.replace("2 * at + 1", "2 * at")),
         (_L_PARTS, _L_PARTS.replace("2 * at + 1", "2 * at")),
     ),
+    OFFSETS_OVERFLOW,
     OUT_OF_BOUNDS,
 )

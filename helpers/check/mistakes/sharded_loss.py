@@ -13,7 +13,7 @@ import torch.distributed as dist
 from helpers.check.mistakes import names
 from helpers.check.mistakes.edited_ranks import OfRanks, pairs_of, ranked
 from helpers.check.mistakes.ranks import OF_BOTH, every_wrong, place_at_fault, wherever
-from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, any_of, where, with_hints
 from helpers.check.trial.ranked import Ranked
 from helpers.ranks.meeting import Fault
 
@@ -127,7 +127,7 @@ _NEGATIVE_INDEX = _OF_SHARD.mistake(
 )
 
 LOSS_OF_SHARDS = (
-    *(replace(one, hint=1 if one.hint or one.id == "error" else 0) for one in OF_BOTH),
+    *with_hints(OF_BOTH, **{one.id: 1 for one in OF_BOTH if one.hint}, error=1),
     Mistake(
         "rank_without_target_skips",
         "A rank that has none of the targets leaves before the collective.",
@@ -375,6 +375,12 @@ LOSS_OF_SHARDS = (
         2,
         (_KEPT, f"gradient = {_DIVIDED}"),
     ),
+    _OF_SHARD.named(
+        names.ZERO_TIMES_NAN_IN_GRADIENT,
+        2,
+        (_KEPT, f"gradient = {_DIVIDED} * counts[:, None]"),
+        (_KEPT, f"gradient = {_DIVIDED.replace('sum()', 'sum().clamp(min=1)')} * counts[:, None]"),
+    ),
     _OF_SHARD.mistake(
         "gradient_of_sum",
         "The gradient is not divided by the number of rows that count.",
@@ -453,6 +459,13 @@ LOSS_OF_SHARDS = (
         4,
         (_ONE_HOT, f"at, every = {_CLAMPED}\n    gradient[every, at[every]] -= 1"),
         (_ONE_HOT, f"at = {_FROM_END}\n    gradient[at, local[at]] -= 1"),
+    ),
+    _OF_SHARD.mistake(
+        "one_hot_of_columns",
+        "The 1 is subtracted from whole columns.",
+        "A row has one target: which two numbers say where it lies?",
+        4,
+        (_ONE_HOT, "gradient[:, local[rows]] -= 1"),
     ),
     _OF_SHARD.mistake(
         "one_hot_by_value",

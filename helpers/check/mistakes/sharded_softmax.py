@@ -127,10 +127,8 @@ SOFTMAX_OF_SHARDS = (
         1,
         _only_rank_0,
     ),
-    _OF_SHARD.mistake(
-        "logarithm_returned",
-        "The logarithm of the softmax comes back.",
-        "What do the parts of a row add up to, and what should they?",
+    _OF_SHARD.named(
+        names.LOGARITHM_RETURNED,
         2,
         (_Y, "y = shard - shift[:, None] - torch.log(l)[:, None]"),
         (_Y, f"{_Y}\n    y = torch.log(y)"),
@@ -144,6 +142,13 @@ SOFTMAX_OF_SHARDS = (
         (_FACTOR, _FACTOR.replace("exp", "exp2")),
     ),
     _OF_SHARD.named(names.SUMS_AS_THEY_ARE, 2, (_SUM, "l = l_parts.sum(dim=0)")),
+    _OF_SHARD.mistake(
+        "largest_sum",
+        "The largest of the ranks' sums is taken.",
+        "What do the sums of all shards make together?",
+        2,
+        (_SUM, _SUM.replace(".sum(dim=0)", ".amax(dim=0)")),
+    ),
     _OF_SHARD.named(names.RESCALED_WRONG_WAY, 2, (_FACTOR, "torch.exp(shift - m_parts)")),
     _OF_SHARD.mistake(
         "own_maximum",

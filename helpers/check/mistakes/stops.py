@@ -16,7 +16,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "What is float32 called in triton.language?",
     ),
     "host_function": (
-        "A function of Python, PyTorch, NumPy or math is called in the kernel.",
+        "Something of Python, PyTorch, NumPy or math stands in the kernel.",
         "Which module has the functions that work on a tile?",
     ),
     "pointer_indexed": (
@@ -109,7 +109,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "shapes": (
         "The shapes of two tensors do not fit together.",
-        "What shape does each of them have, and which dimension was lost?",
+        "What shape does each of them have, and along which dimension should they be equal?",
     ),
 }
 """By the id of a cause: the fault, and a question."""

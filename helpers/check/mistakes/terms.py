@@ -46,22 +46,27 @@ TERMS = (
     ),
     Mistake(
         "mean_of_terms",
-        "The exponentials are divided by their mean, or multiplied by their sum.",
+        "The exponentials are divided by their mean or by the maximum, or multiplied by their sum.",
         "What does each row of the result add up to, and what should it?",
         3,
         gives(
             lambda x, B: torch.softmax(x.float(), dim=1) * x.shape[1],
+            lambda x, B: sim.no_division(x, B) / sim.maximum(x, B),
             lambda x, B: sim.no_division(x, B) * sim.no_division(x, B).sum(dim=1, keepdim=True),
+        ),
+    ),
+    recognised(
+        names.LOGARITHM_RETURNED,
+        3,
+        gives(
+            lambda x, B: torch.log_softmax(x.float(), dim=1),
+            lambda x, B: x.float() - sim.maximum(x, B) - sim.no_division(x, B).sum(dim=1, keepdim=True),
         ),
     ),
     recognised(
         names.SCORES_ADDED,
         3,
-        gives(
-            *(sim.in_terms(sim.exps, term) for term in (_score, _exponent)),
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + _whole(step.tile)),
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + _whole(step.tile - step.shift)),
-        ),
+        gives(*(sim.in_terms(sim.exps, term) for term in (_score, _exponent))),
     ),
     Mistake(
         "scores_divided",

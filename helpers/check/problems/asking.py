@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 import sys
 from collections import Counter
@@ -116,6 +117,7 @@ def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[A
 
 GRID, COARSE = 256, 32
 """Steps of the numbers u from 0 to 1, if there is one, and if there are two."""
+NOT_BY_U = "another pick for the same u"
 
 
 def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]:
@@ -123,12 +125,14 @@ def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]
     each of two numbers.
 
     Returns the pairs (m, l) that there are, two at most; each pick with its share of the grid; and how nearly the grid
-    shows a share. If the answer returns something else than three numbers, just that.
+    shows a share. If the answer returns something else than three numbers, just that; NOT_BY_U if it is asked again, in
+    another order, and picks otherwise.
     """
-    pairs, picks = [], Counter()
+    pairs, picked = [], {}
     inner = next((one for one in (a, b) if len(one) == 2), None)
     steps = COARSE if inner else GRID
-    for numbers in itertools.product(range(steps), repeat=2 if inner else 1):
+    every = list(itertools.product(range(steps), repeat=2 if inner else 1))
+    for numbers in every + random.sample(every, COARSE):
         u, *v = (n / steps for n in numbers)
         parts = [answer(*one, *v) if one is inner else one for one in (a, b)]
         odd = [one for one in parts if not _are_numbers(one)]
@@ -137,7 +141,9 @@ def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]
             return got
         if len(pairs) < 2 and list(got[:2]) not in pairs:
             pairs.append(list(got[:2]))
-        picks[got[2]] += 1
+        if picked.setdefault(numbers, got[2]) != got[2]:
+            return NOT_BY_U
+    picks = Counter(picked.values())
     return [pairs, [[pick, count / picks.total()] for pick, count in sorted(picks.items())], len([u, *v]) / steps]
 
 

@@ -53,6 +53,8 @@ class Asked:
     """Values of a row: several tiles, and a part of one."""
     options: Sequence[Sizes] = ()
     """Options that the driver has by the text, with sizes of their own for the dimensions, by letter."""
+    few: Sizes = field(default_factory=dict)
+    """Options with which places and values take few programs."""
     dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16)
     """Those besides float32."""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +67,8 @@ class Asked:
 
 def derived(asked: Asked) -> dict[str, Make]:
     """The cases of an exercise, by name. Raises ValueError if a name that is left out is none of theirs."""
-    cases = dict((*_of_sizes(asked), *_of_options(asked), *_of_places(asked), *_of_dtypes(asked), *_of_values(asked)))
+    quick = {case: With(make, **asked.few) for case, make in (*_of_places(asked), *_of_values(asked))}
+    cases = dict((*_of_sizes(asked), *_of_options(asked), *_of_dtypes(asked))) | quick
     if unknown := asked.left_out.keys() - cases.keys():
         raise ValueError(f"left out, and no case: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
     return {case: make for case, make in cases.items() if case not in asked.left_out}
@@ -112,13 +115,12 @@ def _of_options(asked: Asked) -> Cases:
 def _of_places(asked: Asked) -> Cases:
     """Each stride of each tensor past 2³¹ elements, and each dimension's 0; then all strides otherwise in each tensor,
     and none aligned. What lies far apart takes the addresses of 4 GiB, and hardly any memory."""
-    few = dict.fromkeys(asked.dimensions, 3)
     for name, letters in asked.tensors.items():
         for letter in letters:
-            far = _placed(asked, few, _far, letter, torch.float16, only=name)
+            far = _placed(asked, _far, letter, torch.float16, only=name)
             yield f"{_many(asked.dimensions[letter])} of {name} far apart in memory", far
     for letter in dict.fromkeys("".join(asked.tensors.values())):
-        yield f"every {asked.dimensions[letter].of} at one place", _placed(asked, few, _everywhere, letter)
+        yield f"every {asked.dimensions[letter].of} at one place", _placed(asked, _everywhere, letter)
     yield (
         "strides of their own",
         lambda generator: tuple(
@@ -130,14 +132,14 @@ def _of_places(asked: Asked) -> Cases:
 
 def _placed(
     asked: Asked,
-    sizes: Sizes,
     place: Callable[[torch.Tensor, int], torch.Tensor],
     letter: str,
     dtype: torch.dtype = torch.float32,
     only: str = "",
 ) -> Make:
     """Small inputs, each of which, or `only` one, lies otherwise along this dimension, if it has it; integers lie as
-    they are drawn."""
+    they are drawn. Of three elements the last lies past 2³¹ by a stride that itself has 32 bits."""
+    sizes = dict.fromkeys(asked.dimensions, 2) | {letter: 3}
 
     def make(generator: torch.Generator) -> Inputs:
         drawn = _of_dtype(asked.draw(generator, asked.sizes(**sizes)), dtype)

@@ -125,6 +125,7 @@ def _asked(group: int, **dimensions: Dimension) -> Asked:
         of_row=_of_row(group),
         row="scores",
         length=200,
+        few={"S": 2},
         options=({"S": 1, "H": 9}, {"S": 3, "BLOCK_N": 16}, {"S": 40, "BLOCK_N": 128, "H": 1, "N": 100}),
     )
 

@@ -46,8 +46,12 @@ class Problem:
         return self.inputs[0]
 
     def turn(self) -> None:
-        """Puts the numbers of the second call into the tensor that has been given, at the same address."""
-        overwrite(self.inputs[self.turned], changed(self.inputs[self.turned]))
+        """Puts the numbers of the second call into the tensor that has been given, at the same address.
+
+        An answer may have asked for its gradient.
+        """
+        with torch.no_grad():
+            overwrite(self.inputs[self.turned], changed(self.inputs[self.turned]))
 
     def changed(self) -> Problem:
         """The problem of a second call, which finds other numbers in one input."""

@@ -11,6 +11,7 @@ import builtins
 import inspect
 import linecache
 import os
+import re
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton.language as tl
 
 from helpers.check.trial.starter import plain_function
 from helpers.engine import frontend, interpreter
@@ -206,10 +208,16 @@ def _dtype_of_torch(spot: _Spot) -> bool:
 
 
 def _host_function(spot: _Spot) -> bool:
-    """A function of another module, or Python's max, min or sum of a single tile, which only goes over lists."""
-    of_one = (call for call in spot.parts(ast.Call) if len(call.args) == 1 and isinstance(call.func, ast.Name))
-    return any(call.func.id in ("max", "min", "sum") and call.func.id not in spot.names for call in of_one) or any(
-        _module_of(spot, call.func) for call in spot.parts(ast.Call)
+    """A function of another module, or one without its module that tl has; Python's max, min or sum of a single tile,
+    which only goes over lists; or a name of a module that is not there.
+    """
+    called = [call for call in spot.parts(ast.Call) if isinstance(call.func, ast.Name)]
+    unknown = _unknown(spot)
+    return (
+        any(len(call.args) == 1 and call.func.id in {"max", "min", "sum"} - {*spot.names} for call in called)
+        or any(call.func.id in unknown and hasattr(tl, call.func.id) for call in called)
+        or any(_module_of(spot, call.func) for call in spot.parts(ast.Call))
+        or any(_module_of(spot, node) in unknown for node in spot.parts(ast.Attribute))
     )
 
 
@@ -456,7 +464,8 @@ def _uses(spot: _Spot, *modules: str) -> bool:
 
 def _number_function(spot: _Spot) -> bool:
     """A function of math, or of numpy, is given a tensor."""
-    return _uses(spot, "math", "numpy") and any(isinstance(value, torch.Tensor) for value in spot.used())
+    converts = isinstance(spot.error, TypeError) or re.search("(?i)scalar|numpy", str(spot.error)) is not None
+    return converts and _uses(spot, "math", "numpy") and any(isinstance(one, torch.Tensor) for one in spot.used())
 
 
 def _tensor_function(spot: _Spot) -> bool:

@@ -109,7 +109,7 @@ class OwnChanges(Mode):
     def __init__(self, *tensors: torch.Tensor) -> None:
         super().__init__()
         self.changed = False
-        self._storages = {one.untyped_storage().data_ptr() for one in tensors}
+        self._storages = {one.untyped_storage().data_ptr() for one in tensors if one.numel()}  # all empty ones are at 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func._schema.is_mutable and not interpreter.in_launch():

@@ -1,8 +1,8 @@
 """Says why Triton's compiler refuses a kernel, in words that tell what to change.
 
 A refusal is recognised by the place in the kernel that the compiler's error names, and by the code at that place.
-Triton's own words are read only for types that change, in a loop or between the branches of an `if` (`_CHANGES`). If
-nothing is recognised, the compiler's words stand as they are.
+Triton's own words are read only for types that change, in a loop or between the branches of an `if` (`_CHANGES`), and
+for tiles and addresses that do not fit (`_SAID`). If nothing is recognised, the compiler's words stand as they are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import triton
 
 from helpers.engine.compiler.compile import reason
+from helpers.engine.frontend import is_of_triton
 
 _CHANGES = re.compile(
     r"variable (?P<name>\w+) has initial type (?P<first>.+) but is re-assigned to (?P<then>.+) in loop"
@@ -26,6 +27,17 @@ _CHANGES = re.compile(
     r"|value for `(?P<before>\w+)` is of type (?P<was>.+), but the (?:then|else) block redefines it as (?P<now>.+)"
 )
 """Triton's words for a variable whose type changes."""
+
+_SAID = {
+    r"'pointer_type' object|but got pointer<": "an address stands where numbers belong: load them first, with tl.load.",
+    r"but got u?int\d+$": "whole numbers stand where floats belong: which name holds the numbers that were loaded?",
+    r"incompatible dimensions at index (\d+): (\d+) and (\d+)": (
+        r"along axis \1 one tile has \2 numbers, and the other \3: make them as long, or lay one of them along another "
+        r"axis, with [:, None] or [None, :]."
+    ),
+    "Mask argument cannot be block type": "the mask is a tile, and the address is a single one: add the columns to it.",
+}
+"""Triton's words about tiles and addresses, and what they mean."""
 
 _OWN_PASS = re.compile(r"Pipeline failed while executing \[`(?!Convert)(\w+)`")
 """A pass of the compiler that has failed, as MLIR prints it. The passes that convert refuse what a GPU
@@ -90,12 +102,14 @@ def compilers_fault(text: str, printed: str) -> str:
 
 
 def _fault(error: BaseException, text: str) -> _Fault | None:
-    """The code that the innermost error of this chain is about, among the errors about a function of `text`."""
+    """The code that the innermost error of this chain is about, among the errors about a function of `text` that is not
+    Triton's own."""
     found = None
     current: BaseException | None = error
     while current is not None:
         source, node = getattr(current, "src", None), getattr(current, "node", None)
-        if source and source.strip() in text and getattr(node, "lineno", 0) in range(1, len(source.splitlines()) + 1):
+        lines = range(1, len(source.splitlines()) + 1) if source and not is_of_triton(source) else ()
+        if getattr(node, "lineno", 0) in lines and source.strip() in text:
             found = source, node
         current = current.__cause__
     if found is None:
@@ -176,6 +190,11 @@ def _type_changes(fault: _Fault) -> str:
     if name := found["before"]:
         return f"{name} is {_kind(found['was'])} before the branch and {_kind(found['now'])} in it: give it one type."
     return _changes_in_loop(fault, found["name"], found["first"], found["then"])
+
+
+def _said(fault: _Fault) -> str:
+    found = ((re.search(words, _bare(fault.words)), meaning) for words, meaning in _SAID.items())
+    return next((said.expand(meaning) for said, meaning in found if said), "")
 
 
 def _changes_in_loop(fault: _Fault, name: str, first: str, then: str) -> str:
@@ -437,6 +456,6 @@ def _subscript(fault: _Fault) -> str:
 
 
 _EXPLAIN: tuple[Callable[[_Fault], str], ...] = (
-    _type_changes, _not_in_the_language, _return_in_a_loop, _loop_over_something_else, _condition_is_a_tile,
+    _type_changes, _said, _not_in_the_language, _return_in_a_loop, _loop_over_something_else, _condition_is_a_tile,
     _comparison, _list_method, _name, _call, _operation, _attribute, _subscript,
 )  # fmt: skip
