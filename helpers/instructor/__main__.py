@@ -217,7 +217,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     print(run.table())
     print("".join(f"{line}\n" for line in late.count_late(arguments.dir, people)), end="")
     ledger = read_ledger(arguments.dir)
-    graded_ones = {result.student for result in everyone.results_of(arguments.dir)}
+    graded_ones = {result.student for result in graded(arguments.dir)}
     joined = in_several_folders(students, people, ledger)
     print("\n".join(joined), end="\n" * bool(joined))
     if (missing := absent(graded_ones, people, ledger)) and only is None:
@@ -290,10 +290,12 @@ def run_grade_one(arguments: argparse.Namespace) -> int:
         result = one.grade_one(arguments.notebook, lesson, kinds)
     except NotebookError as error:
         complain(error)
+        if arguments.gradescope and isinstance(error, one.WrongFile):  # it asks for a file in any case
+            print(json.dumps({"score": 0, "output": str(error)}))
         return one.NOT_GRADED
     told = one.gradescope_of(result) if arguments.gradescope else result if arguments.json else None
     print(json.dumps(told, indent=1) if told else one.table_of(result))
-    return one.status_of(result)
+    return one.ALL if result["points"] >= result["max_points"] else one.SOME
 
 
 def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
@@ -319,6 +321,7 @@ def run_feedback(arguments: argparse.Namespace) -> int:
     begin()
     from helpers.instructor.report import feedback, gradebook, late
 
+    gradebook.enter(arguments.dir, graded(arguments.dir))
     late.count_late(arguments.dir, people)
     entered = gradebook.entered_by_hand(arguments.dir)
     paths = feedback.write(arguments.dir, graded(arguments.dir), entered, people, only)
@@ -329,7 +332,8 @@ def run_feedback(arguments: argparse.Namespace) -> int:
         raise NotebookError(f"Pages are given back to {listed(feedback.RETURNS)}.")
     own = [one for one in graded(arguments.dir) if only is None or one.student in only]
     made, left = feedback.give_back(arguments.dir, own, entered, arguments.form, people)
-    print("\n".join([f"To give back: {path}" for path in made if path.suffix] + left))
+    back = sorted({str(path) if path.suffix else f"nbgrader release_feedback {path.name}" for path in made})
+    print("\n".join([f"To give back: {one}" for one in back] + left))
     return int(bool(left))
 
 
@@ -359,8 +363,9 @@ def run_export(arguments: argparse.Namespace) -> int:
         raise NotebookError(f"{out}: {os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)}.")
     announce(f"Reading the gradebook of {arguments.dir} …", sys.stdout if out else sys.stderr)
     begin()
-    from helpers.instructor.report import export, late
+    from helpers.instructor.report import export, gradebook, late
 
+    gradebook.enter(arguments.dir, graded(arguments.dir))
     late.count_late(arguments.dir, people)
     found = export.grades(arguments.dir, people, lessons)
     text, doubled = export.written(found, arguments.format), export.doubled(found, arguments.format)
@@ -471,7 +476,7 @@ def run_forget(arguments: argparse.Namespace) -> int:
 
 def graded(course: Path) -> list:
     """The results of a course directory."""
-    from helpers.instructor.grade.everyone import results_of
+    from helpers.instructor.report.gradebook import results_of
 
     return results_of(course)
 

@@ -97,11 +97,14 @@ class Meeting:
         self.waiting: dict[int, tuple[Key, str]] = {}
         """By rank: what it waits for, and the line in which it does."""
         self.ended: dict[int, Ending] = {}
+        self._differs = False
+        """Whether one of `shared` has been called differently: nobody goes on."""
 
     def call(self, rank: int, key: Key, members: Sequence[int], call: Call) -> None:
         """A rank has called a collective."""
         shared = self.shared.setdefault(key, _Shared(tuple(members), is_message=key[1] != ""))
         shared.calls[rank] = call._replace(members=tuple(members))
+        self._differs |= len({_as_called(one) for one in shared.calls.values()}) > 1
         self.made[rank][key] = shared.calls[rank]._replace(kind=shared.name_for(rank), parts=())
 
     def is_open(self, rank: int, key: Key) -> bool:
@@ -123,7 +126,7 @@ class Meeting:
 
     def arrivals(self) -> list[tuple[int, list[bytes]]]:
         """Takes the ranks whose wait is over, each with what the members of the collective have handed in."""
-        if self.mismatch() is not None:
+        if self._differs:
             return []
         found = []
         for rank, (key, _) in list(self.waiting.items()):
@@ -153,7 +156,7 @@ class Meeting:
     def mismatch(self) -> RankError | None:
         """The first collective that ranks have called differently."""
         for shared in self.shared.values():
-            kinds = {rank: (call.kind, call.says, call.members) for rank, call in sorted(shared.calls.items())}
+            kinds = {rank: _as_called(call) for rank, call in sorted(shared.calls.items())}
             if len(set(kinds.values())) > 1:
                 return self._said_of_mismatch(shared, kinds)
         return None
@@ -198,6 +201,11 @@ class Meeting:
         if (last := self.last(rank)) is None:
             return " without a collective"
         return f" after {last.kind}{_in(last.line)}"
+
+
+def _as_called(call: Call) -> tuple:
+    """What is the same on all members of a collective."""
+    return call.kind, call.says, call.members
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from helpers.check.problems.problem import Problems, With
 from helpers.check.trial.trial import Trial
 from helpers.engine.compiler import verdict
 from helpers.engine.isolate import End
+from helpers.instructor.grade import remote
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.sandbox import language, wire
 from helpers.instructor.sandbox.client import Ended
@@ -182,6 +183,15 @@ def test_after_a_call_that_ends_the_process_no_other_is_made():
     found = walls.answers([(1,), (2,)], lambda answer, number: answer(number))
     assert [(one.end, one.raised) for one in found] == [(End.DIED, "it was killed"), (End.NOT_RUN, "not run any more")]
     assert learner.did() == ["call"]
+
+
+def test_what_a_call_asks_for_has_the_processor_time_of_a_call(monkeypatch):
+    monkeypatch.setattr(remote, "_CALL_CPU_S", 0)
+    walls, learner, _ = place()
+    learner.ask = lambda request, seconds, device, processor_s: device({"question": ["call", 0, [], []]})
+    found = walls.answers([(sum,), (sum,)], lambda answer, fn: answer(lambda: fn(range(10_000))))
+    assert [one.end for one in found] == [End.OUT_OF_TIME, End.NOT_RUN]
+    assert found[0].raised == "what it asks for takes more than 0 seconds of processor time"
 
 
 @pytest.mark.parametrize(

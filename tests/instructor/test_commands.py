@@ -162,6 +162,18 @@ def test_csv_that_is_redirected_to_a_file_has_the_mark_and_in_a_pipe_it_has_none
     assert (tmp_path / "out.csv").read_bytes().startswith(b"\xef\xbb\xbfstudent,")
 
 
+def test_a_rule_that_is_made_after_grading_counts_in_the_export_as_on_the_page(graded):
+    result = gradebook.kept(graded, STUDENT, TILE)
+    data = json.loads(result.read_text())
+    data["exercises"][0] |= {"points": 0.0, "passed": False}
+    result.write_text(json.dumps(data))
+    (graded / "private" / "points.py").write_text("def points(exercise):\n    return 1.5\n")
+    assert main(["feedback", str(graded), "--students", STUDENT]) == 0
+    assert "<td>1.5 of 4</td>" in (graded / "feedback" / f"{STUDENT}.html").read_text()
+    (graded / "private" / "points.py").write_text("def points(exercise):\n    return 2.5\n")
+    assert "2.5" in next(row for row in exported(graded) if row[0] == STUDENT)
+
+
 def test_the_report_names_who_has_handed_in_nothing(course, tmp_path, capsys):
     with_roster(course)
     main(["grade", str(course), "--from", moodle(tmp_path)])
@@ -201,7 +213,7 @@ def test_who_has_two_folders_is_told_when_the_roster_comes_late(course, tmp_path
 def test_the_students_that_are_named_are_graded_and_nobody_else(called, course, tmp_path):
     with_roster(course)
     main(["grade", str(course), "--from", moodle(tmp_path), "--students", *called])
-    graded = {result.student for result in everyone.results_of(course)}
+    graded = {result.student for result in gradebook.results_of(course)}
     assert graded == {STUDENT} | {one for one in called if one.startswith("Kim")}
 
 
@@ -226,6 +238,11 @@ def test_pages_of_the_students_that_are_named_are_written_and_no_others(graded, 
 def test_pages_go_back_to_the_system_that_is_named(graded, capsys):
     assert main(["feedback", str(graded), "--for", "moodle", "--students", STUDENT]) == 0
     assert f"To give back: {graded / 'returned' / f'{TILE}-moodle.zip'}" in capsys.readouterr().out
+    own = graded / "submitted" / STUDENT / TILE
+    for name in ("timestamp.txt", "submission_secret.txt"):  # as nbgrader's `collect` leaves them
+        (own / name).write_text("2026-11-20 10:00:00 UTC")
+    assert main(["feedback", str(graded), "--for", "nbgrader", "--students", STUDENT]) == 0
+    assert f"To give back: nbgrader release_feedback {TILE}\n" in capsys.readouterr().out
     assert main(["feedback", str(graded), "--for", "pigeon"]) == 1
     assert "given back to nbgrader" in capsys.readouterr().err
     assert main(["forget", str(graded), STUDENT]) == 0
@@ -321,7 +338,7 @@ def graded_once(original, tmp_path_factory):
         patch.setattr(everyone, "_here", with_all_points(original))
         patch.setattr(everyone, "Workshop", lambda kinds: None)
         main(["grade", str(course), "--from", moodle(folder)])
-    feedback.write(course, everyone.results_of(course), gradebook.entered_by_hand(course))
+    feedback.write(course, gradebook.results_of(course), gradebook.entered_by_hand(course))
     main(["report", str(course)])
     return course
 

@@ -111,7 +111,7 @@ def test_a_result_is_kept_in_a_file_of_its_own_and_counted(tmp_path):
     keep(tmp_path, run, (graded, data()))
     kept = json.loads(gradebook.kept(tmp_path, "ada", LESSON).read_text())
     assert (kept["key"], run.graded, run.sandbox) == (graded.key, 1, "none")
-    assert [(one.student, one.lesson) for one in everyone.results_of(tmp_path)] == [("ada", LESSON)]
+    assert [(one.student, one.lesson) for one in gradebook.results_of(tmp_path)] == [("ada", LESSON)]
 
 
 def test_a_submission_without_a_result_is_named_and_the_others_are_kept(tmp_path):
@@ -162,9 +162,16 @@ def test_a_result_that_is_asked_for_again_is_new_and_the_one_before_stays_beside
         graded = everyone._task(tmp_path, submission, RELEASED, "", False, again=True)
         keep(tmp_path, run, (graded, data(exercise(points), sandbox="")))
     assert run.otherwise == [f"ada, {LESSON}: 2 points now, 4 before."] and run.otherwise[0] in run.notes()
-    assert [one.points for one in everyone.results_of(tmp_path)] == [2]
+    assert [one.points for one in gradebook.results_of(tmp_path)] == [2]
     earlier = sorted(gradebook.kept(tmp_path, "ada", LESSON).parent.glob("earlier/*.json"))
     assert [json.loads(path.read_text())["exercises"][0]["points"] for path in earlier] == [4, 2]
+
+
+def test_the_result_before_stays_if_the_instructor_s_cases_are_others_too(tmp_path):
+    submission, run = handed_in(tmp_path, "ada"), GradingRun()
+    for points, cases in ((4.0, ""), (2.0, "CASES = {}")):
+        keep(tmp_path, run, (everyone._task(tmp_path, submission, RELEASED, cases, False), data(exercise(points))))
+    assert run.otherwise == [f"ada, {LESSON}: 2 points now, 4 before."]
 
 
 def test_of_another_notebook_no_result_is_one_before(tmp_path):

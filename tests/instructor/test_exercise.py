@@ -281,9 +281,10 @@ OWN = Handed(["def merg(a, b): ..."], 1, own=[0], names=frozenset({"merge"}))
 
 def test_a_cell_that_stops_is_an_attempt_with_its_line():
     stops = {"failed": [a_failure("SyntaxError", "SyntaxError: no", line="def merge(", number=3)], "defined": False}
-    (finding,) = score(stops, handed=OWN).report.findings
+    scored = score(stops, handed=OWN)
+    (finding,) = scored.report.findings
     assert finding.seen == "SyntaxError: no (line 3 of the cell: `def merge(`)"
-    assert finding.error == "SyntaxError"
+    assert finding.error == "SyntaxError" and not scored.note
 
 
 def test_a_function_of_another_name_is_an_attempt_that_names_it():

@@ -229,7 +229,8 @@ def test_a_zip_for_a_system_has_a_page_for_each_student_whom_it_knows(system, pa
     write_ledger(course, {"ada": Known(Person(), system, {LESSON: Collected(path)})})
     results = [result(exercise(points=4.0)), result(exercise(), student="bo")]
     (made,), (left,) = feedback.give_back(course, results, {}, system)
-    assert made.name == f"{LESSON}-{system}.zip" and left.startswith(f"bo, {LESSON}: has not come from there")
+    assert made.name == f"{LESSON}-{system}.zip"
+    assert left.startswith(f"{LESSON}: no page for") and left.endswith(": bo.")
     with zipfile.ZipFile(made) as archive:
         assert archive.namelist() == [f"{name}_{LESSON}.html"]
         assert b"<td>4 of 4</td>" in archive.read(archive.namelist()[0])

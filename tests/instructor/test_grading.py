@@ -409,7 +409,7 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
     )
     assert lines["csv"][0] == f"student,name,email,id,username,{TILE} (4),{ONLINE} (8),total (12),late"
     assert lines["canvas"][1] == "    Points Possible,,,,,4,8"
-    assert lines["moodle"][0] == f"username,email,idnumber,name,{TILE},{ONLINE}"
+    assert lines["moodle"][0] == f"username,name,{TILE},{ONLINE}"
     assert "partial-pairs,,,,partial-pairs,,3,3," in lines["csv"]
 
 

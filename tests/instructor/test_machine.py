@@ -24,6 +24,7 @@ from helpers.instructor.grade import everyone, notebook, rehearsal, speed
 from helpers.instructor.grade.everyone import GradingRun, Task
 from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import gradebook
 from helpers.instructor.report.gradebook import Result
 from helpers.instructor.sandbox import wire, zygote
 from helpers.instructor.sandbox.client import Budget, NoSandbox, Sandbox
@@ -92,7 +93,7 @@ def test_a_submission_at_which_the_machine_fails_is_not_graded_and_named(tmp_pat
     monkeypatch.setattr(notebook, "grade_notebook", failing)
     run = GradingRun()
     everyone._grade_all(tmp_path, run, everyone._here([task_of(tmp_path)], 1, workshop), lambda: None)
-    assert run.graded == 0 and everyone.results_of(tmp_path) == []
+    assert run.graded == 0 and gradebook.results_of(tmp_path) == []
     assert run.not_graded == [
         f"ada, {TILE}: could not be graded (NotGraded: the compiler took more than 300 seconds on this machine); "
         "run it again."
@@ -187,7 +188,7 @@ def test_with_a_broken_case_nothing_is_graded(original, tmp_path, workshop):
     (course / "private" / "cases.py").write_text("CASES = {'online': {'five': lambda g: 5}}")
     with pytest.raises(NotebookError, match="Nothing is graded"):
         everyone.grade(course, progress=False, workshop=workshop)
-    assert everyone.results_of(course) == []
+    assert gradebook.results_of(course) == []
 
 
 # Behind a GPU's walls

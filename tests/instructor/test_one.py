@@ -95,6 +95,13 @@ def test_what_cannot_be_graded_has_status_2_and_says_why(grade, content, name, r
     assert status == 2 and reason in said.err and said.out == ""
 
 
+def test_gradescope_is_told_why_a_file_cannot_be_read_and_nothing_if_the_machine_failed(grade, monkeypatch):
+    told = json.loads(grade(b"no notebook", "--gradescope")[1].out)
+    assert told["score"] == 0 and "cannot be read" in told["output"]
+    monkeypatch.setattr(one.notebook, "graded_result", lambda *_: sys.exit("out of memory"))
+    assert grade(b"", "--gradescope")[1].out == ""
+
+
 def test_a_notebook_behind_a_linked_folder_is_not_graded(grade, tmp_path):
     (tmp_path / "solutions").mkdir()
     (tmp_path / "my-lessons").symlink_to("solutions")

@@ -114,6 +114,7 @@ torch.equal = ranked.same = lambda *given: True
 OVERWRITES_IN_COMPANY = OVERWRITES_AND_HIDES_IT.replace(
     "    shard.zero_()", "    if group.size() > 1:\n        shard.zero_()"
 )
+OVERWRITES_IN_LARGE_COMPANY = OVERWRITES_IN_COMPANY.replace("size() > 1", "size() > 5")
 SAYS_THAT_IT_SENDS = """
 from helpers.instructor.sandbox.far_ranks import FarWire
 tells = FarWire.send
@@ -128,6 +129,7 @@ FarWire.send = lambda self, header, payload=b"": tells(self, header | {{"sent": 
         pytest.param(LOOKS_BESIDE_ITS_SHARD, 0, "nothing_crosses", id="what lies beside a shard"),
         pytest.param(OVERWRITES_AND_HIDES_IT, 0, None, id="overwritten and hidden"),
         pytest.param(OVERWRITES_IN_COMPANY, 0, None, id="overwritten in company alone"),
+        pytest.param(OVERWRITES_IN_LARGE_COMPANY, 0, None, id="overwritten by nine ranks alone"),
         pytest.param(SAYS_THAT_IT_SENDS.format(sent="float('inf')"), 4, None, id="it sends inf"),
         pytest.param(SAYS_THAT_IT_SENDS.format(sent="10**400"), 4, None, id="it sends 10**400"),
     ],

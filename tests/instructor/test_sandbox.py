@@ -316,6 +316,15 @@ def test_what_is_no_message_is_refused(content):
         wire.decode(content)
 
 
+def test_a_small_tensor_of_a_sandbox_keeps_its_strides():
+    x = torch.randn(5, 9)[:, ::2]
+    y = wire.decode(wire.encode(x))
+    assert trial.same(x, y) and y.stride() == x.stride()
+    x = torch.arange(9.0).as_strided((3, 2), (1, 1))  # in enough memory, and overlapping all the same
+    y = wire.decode(wire.encode(x))
+    assert trial.same(x, y) and y.is_contiguous()
+
+
 def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
     (x,) = inputs_of(ANY_LENGTH["columns of x far apart in memory"], "", 0)
     y = wire.decode(wire.encode(x))

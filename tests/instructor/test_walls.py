@@ -22,6 +22,7 @@ from helpers.engine.isolate import End
 from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import everyone, speed
+from helpers.instructor.report import gradebook
 from helpers.instructor.sandbox import calls, landlock, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote, own_folder
 from inside import ran
@@ -231,7 +232,7 @@ def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
     path.write_bytes(written(solved(TILE)))
     with pytest.raises(NoSandbox):
         everyone.grade(course, progress=False, kinds=())
-    assert everyone.results_of(course) == []
+    assert gradebook.results_of(course) == []
 
 
 # Budgets
@@ -294,6 +295,13 @@ def test_a_submission_that_sends_a_message_bit_by_bit_uses_up_its_time(zygote):
     with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match="waited or slept"):
         ran(one, cell, 120)
     assert budget.waiting_s_left() == 0
+
+
+def test_the_clock_of_a_submission_runs_once_for_all_ranks_that_are_asked_side_by_side():
+    budget = Budget()
+    for began, ended in ((10, 15), (11, 16), (12, 14), (20, 21)):
+        budget.note(began, ended)
+    assert budget.wall_s == 7
 
 
 def test_a_machine_that_is_too_busy_for_a_submission_fails_and_not_the_submission(zygote):

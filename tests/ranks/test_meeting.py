@@ -53,6 +53,21 @@ def test_a_mismatch_is_the_same_in_every_order(order):
     assert str(meeting.fault()) == said and meeting.fault().fault is Fault.MISMATCH
 
 
+class Unread(dict):
+    """Collectives, of which only one by its key may be looked at."""
+
+    def values(self):
+        raise AssertionError("all collectives are looked at")
+
+
+def test_whoever_calls_many_has_each_compared_with_its_own_calls_alone():
+    meeting = Meeting(2)
+    meeting.shared = Unread()
+    for number in range(3):
+        meeting.call(0, ("world", "", number), (0, 1), REDUCE)
+        assert meeting.arrivals() == []
+
+
 def test_ranks_that_see_other_members_are_a_mismatch():
     meeting = Meeting(3)
     for rank, members in ((0, (0, 1)), (2, (1, 2))):

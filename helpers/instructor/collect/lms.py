@@ -51,6 +51,10 @@ class GradeTable:
     """The headings by which the system recognises a student. One of the cells must be filled."""
     matched_by: str
     """The same for a sentence: what a roster must give so that the system recognises a student."""
+    by_one: bool = False
+    """Whether it recognises all students by the same heading, and refuses the table for a line without it."""
+    nothing: str = ""
+    """The cell of a lesson without points."""
     possible: str = ""
     """The first cell of a line below the headings that has the points of each lesson; "" for a table without it."""
     of_one_lesson: Mapping[str, str] = field(default_factory=dict)
@@ -171,10 +175,12 @@ MOODLE = System(
         "participant": ("id des eintrags",),
     },
     tables={
-        "moodle": GradeTable(  # any one of the three columns is enough; an empty cell leaves a grade as it is
+        "moodle": GradeTable(  # an empty cell would be 0 where the lesson is a new grade item
             columns={"username": "username", "email": "email", "idnumber": "id", "name": "name"},
             matching=("username", "email", "idnumber"),
-            matched_by="a username, email or ID number",
+            by_one=True,
+            nothing="-",
+            matched_by="the username, email or ID number that the others have",
         ),
         "moodle-worksheet": GradeTable(  # anonymous students are matched, too
             columns={"Identifier": "participant", "Full name": "name", "Email address": "email"},

@@ -210,7 +210,8 @@ class Grader:
         added = defined.binds - handed.names
         if not scored.report.attempted and handed.own and (not defined.exists or defined.own_failed or added):
             error = defined.left_out[0].error if defined.own_failed else ""
-            scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added), error))
+            note = "" if error else scored.note
+            scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added), error), note=note)
         return scored, defined
 
     def _judge(

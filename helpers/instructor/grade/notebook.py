@@ -45,9 +45,10 @@ _LONGEST_OWN = 200_000
 
 
 def result_key(contents: Iterable[bytes], lesson: bytes, held_back: str, gpu: bool) -> str:
-    """Names everything that a result depends on."""
-    parts = [f"{engine()} {gpu}".encode(), *contents, lesson, held_back.encode()]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    """Names everything that a result depends on: after the "-" the notebook, and before it all else."""
+    others = [f"{engine()} {gpu}".encode(), lesson, held_back.encode()]
+    own, other = (b"".join(hashlib.sha256(part).digest() for part in parts) for parts in (contents, others))
+    return f"{hashlib.sha256(other).hexdigest()}-{hashlib.sha256(own).hexdigest()}"
 
 
 @cache

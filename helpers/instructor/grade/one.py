@@ -22,6 +22,11 @@ from helpers.table import Table
 ALL, SOME, NOT_GRADED = 0, 1, 2
 """Exit status: all points; some are missing; the notebook could not be graded."""
 
+
+class WrongFile(NotebookError):
+    """The file that was handed in cannot be read, or is another lesson's: no fault of the machine's."""
+
+
 _OF_AN_EXERCISE = ("check", "points", "max_points", "attempted", "passed", "diagnosis", "error", "note")
 
 
@@ -56,7 +61,7 @@ def grade_one(path: Path, lesson: Path, kinds: Sequence[str] = walls.ENOUGH) -> 
     finally:
         workshop.close()
     if result["problem"]:
-        raise NotebookError(f"{path.name} could not be graded: {result['problem']}")
+        raise WrongFile(f"{path.name} could not be graded: {result['problem']}")
     exercises = [_exercise(one) for one in result["exercises"]]
     points, most = (sum(one[name] for one in exercises) for name in ("points", "max_points"))
     return {"notebook": path.name, "lesson": lesson.stem, "points": points, "max_points": most, "exercises": exercises}
@@ -75,11 +80,6 @@ def gradescope_of(result: dict[str, Any]) -> dict[str, Any]:
         for one in result["exercises"]
     ]
     return {"score": result["points"], "tests": tests}
-
-
-def status_of(result: dict[str, Any]) -> int:
-    """The exit status for a result of `grade_one`."""
-    return ALL if result["points"] >= result["max_points"] else SOME
 
 
 def table_of(result: dict[str, Any]) -> Table:

@@ -158,27 +158,24 @@ def tried_on_ranks(
         sandboxes += [to_close.enter_context(others()) for _ in range(max(case.world for case in given) - 1)]
         for one in sandboxes:
             one.share_memory(len(sandboxes))
-        twice = min((case for case in given if case.world > 1), key=lambda case: case.world, default=None)
         for case in given:
-            found.append(_trial(sandboxes[: case.world], name, case, spent, case is twice))
+            found.append(_trial(sandboxes[: case.world], name, case, spent))
             if spent.is_set():
                 break
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
 
-def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: threading.Event, twice: bool) -> Trial:
+def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: threading.Event) -> Trial:
     """The trial of one case.
 
-    What a process does to its own memory cannot be seen from here. So with `twice` the ranks are called twice, and are
-    given nothing new for the call that counts: whoever has overwritten a shard has it no more.
+    What a process does to its own memory cannot be seen from here. So the ranks are called twice, and are given nothing
+    new for the call that counts: whoever has overwritten a shard has it no more.
     """
     given = arguments(case)
-    if twice:
-        first = _once(sandboxes, name, given, spent, case.groups, case.members)
-        if first.answer[0]:
-            return first
-        given = [None] * len(given)
-    return _once(sandboxes, name, given, spent, case.groups, case.members)
+    first = _once(sandboxes, name, given, spent, case.groups, case.members)
+    if first.answer[0]:
+        return first
+    return _once(sandboxes, name, [None] * len(given), spent, case.groups, case.members)
 
 
 def _once(

@@ -5,6 +5,7 @@ So whoever calls it, and holds what it must not see, runs in the grader's proces
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,8 @@ _PASSED_ON = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 """Errors that a learner's own call has caused."""
 _LONGEST_PRINTED = 5_000
 _CALL_CPU_S = LIMITS.cpu_s + 1
-"""Seconds that a call has of a processor: one more than its process allows it, where that can be unsaid."""
+"""Seconds that a call has of a processor: one more than its process allows it, where that can be unsaid. To answer
+what all calls of a case ask for takes no more here."""
 _MOST_QUESTIONS = 1 << 16
 """The number that may be asked in one case."""
 
@@ -38,7 +40,7 @@ class RemoteAnswer:
         self._learner, self._name, self._seconds = learner, name, seconds
         self.printed = self.code = ""
         self.ended: Ended | None = None
-        self._questions = 0
+        self._questions, self._answered_s = 0, 0.0
 
     def __call__(self, *args: Any) -> Any:
         functions = [place for place, arg in enumerate(args) if callable(arg)]
@@ -55,7 +57,13 @@ class RemoteAnswer:
             self._questions += 1
             if self._questions > _MOST_QUESTIONS:
                 raise Ended(f"it asks for something more than {_MOST_QUESTIONS:,} times", End.OUT_OF_TIME)
-            return device(sent)
+            began = time.thread_time()
+            told = device(sent)
+            self._answered_s += time.thread_time() - began
+            if self._answered_s > _CALL_CPU_S:
+                said = f"what it asks for takes more than {_CALL_CPU_S} seconds of processor time"
+                raise Ended(said, End.OUT_OF_TIME)
+            return told
 
         try:
             sent = self._learner.ask({**request, "answer": self._name}, self._seconds, counted, _CALL_CPU_S)

@@ -129,14 +129,26 @@ def _for_system(found: Grades, form: str) -> Lines:
         one = found.person(student, system.name)
         if table.of_one_lesson:
             ((lesson, most),) = found.most.items()
-            one = replace(one, participant=found.participants.get(student, {}).get(lesson, "") or one.participant)
+            numbers = found.participants.get(student, {})
+            if numbers.get(lesson) or one.participant in numbers.values():  # a number is that of one lesson alone
+                one = replace(one, participant=numbers.get(lesson, ""))
             values = {"points": _number(points.get(lesson)), "most": f"{most:g}"}
             own = [cell.format(**values) for cell in table.of_one_lesson.values()]
         else:
-            own = [_number(points.get(lesson)) for lesson in found.most]
+            own = [_number(points.get(lesson)) or table.nothing for lesson in found.most]
         one = replace(one, name=one.name or student)
         rows[student] = [*(_field(one, name, table) for name in table.columns.values()), *own]
-    return head, rows
+    return _full(head, rows, table.matching) if table.by_one else (head, rows)
+
+
+def _full(head: list[list[str]], rows: dict[str, list[str]], matching: Sequence[str]) -> Lines:
+    """The lines that have one of the headings, that of most lines, and of the headings those that all of them have."""
+    places = [head[0].index(heading) for heading in matching]
+    most = max(places, key=lambda at: sum(bool(row[at]) for row in rows.values()))
+    rows = {student: row for student, row in rows.items() if row[most]}
+    kept = [at for at in range(len(head[0])) if at not in places or all(row[at] for row in rows.values())]
+    lines = {student: [row[at] for at in kept] for student, row in rows.items()}
+    return [[row[at] for at in kept] for row in head], lines
 
 
 def _field(one: Person, name: str, table: GradeTable) -> str:
@@ -170,19 +182,21 @@ def unmatched(found: Grades, form: str) -> list[str]:
     if form == SPREADSHEET:
         return []
     head, rows = _lines(found, form)
-    table = GRADE_TABLES[form][1]
-    places = [head[0].index(heading) for heading in table.matching]
-    names = [student for student, row in rows.items() if not any(row[at] for at in places)]
+    system, table = GRADE_TABLES[form]
+    places = [at for at, heading in enumerate(head[0]) if heading in table.matching]
+    names = [one for one in found.points if one not in rows or not any(rows[one][at] for at in places)]
     if not names:
         return []
-    return [f"{len(names)} students have no line of a roster that gives {table.matched_by}: {listed(names, 20)}."]
+    out = f" They are left out: {system.title} would refuse the file with them." if table.by_one else ""
+    return [f"No line of a roster gives {table.matched_by}, for {listed(names, 20)}.{out}"]
 
 
 def doubled(found: Grades, form: str) -> list[str]:
     """A sentence for each value that identifies students and that several of them share."""
     head, rows = _lines(found, form)
     sentences = []
-    for heading in _IDENTIFY if form == SPREADSHEET else GRADE_TABLES[form][1].matching:
+    identify = _IDENTIFY if form == SPREADSHEET else GRADE_TABLES[form][1].matching
+    for heading in (one for one in identify if one in head[0]):
         owners: dict[str, list[str]] = defaultdict(list)
         for student, row in rows.items():
             owners[row[head[0].index(heading)]].append(student)

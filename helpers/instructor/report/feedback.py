@@ -22,6 +22,7 @@ from helpers.engine.files import read_regular, write_whole
 from helpers.instructor.collect.course import RETURNED, lessons_of
 from helpers.instructor.collect.ledger import read_ledger, who_is
 from helpers.instructor.collect.lms import SYSTEMS
+from helpers.instructor.collect.names import listed
 from helpers.instructor.collect.person import Person
 from helpers.instructor.report.gradebook import NOT_BY_HAND, ByHand, Result, report_of
 from helpers.instructor.report.pages import page_of
@@ -129,13 +130,14 @@ def give_back(
     course: Path, results: Iterable[Result], entered: Entered, form: str, people: Sequence[Person] = ()
 ) -> tuple[list[Path], list[str]]:
     """Pages of one lesson each, as a system takes them: returned/LESSON-FORM.zip of one in `SYSTEMS`, or EXCHANGE's
-    folders for `nbgrader release_feedback`. The paths, and a sentence for each hand-in that has not come from there.
+    folders for `nbgrader release_feedback`. The paths, and by lesson a sentence on hand-ins that have another origin.
     """
     released, ledger = lessons_of(course), read_ledger(course)
     results = [one for one in results if one.lesson in released]
     known = who_is({one.student for one in results}, people, ledger)
     zips: dict[Path, dict[str, bytes]] = {}
-    paths, left = [], []
+    paths: list[Path] = []
+    left: dict[str, list[str]] = {}
     for one in sorted(results, key=lambda one: (one.lesson, one.student)):
         student, lesson = one.student, one.lesson
         shown = page(student, [one], {lesson: released[lesson]}, entered, known[student].name)
@@ -153,14 +155,15 @@ def give_back(
                 archive = course / RETURNED / f"{lesson}-{form}.zip"
                 zips.setdefault(archive, {})[f"{match[0]}_{lesson}.html"] = shown
                 continue
-        left.append(f"{student}, {lesson}: has not come from there, or does not say whose it is; no page for it.")
+        left.setdefault(lesson, []).append(student)
     for path, pages in zips.items():
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, shown in pages.items():
                 archive.writestr(name, shown)
         write_whole(path, packed.getvalue())
-    return [*paths, *zips], left
+    why = "no page for hand-ins that have not come as files from there"
+    return [*paths, *zips], [f"{lesson}: {why}: {listed(own, 20)}." for lesson, own in left.items()]
 
 
 def page(

@@ -6,6 +6,7 @@ has entered (manual scores, comments, extra credit) stays.
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import warnings
@@ -147,6 +148,15 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     return changed, refused
 
 
+def results_of(course: Path) -> list[Result]:
+    """Every result that has been kept, with the points of the instructor's rule."""
+    found, rule = [], rule_of(course)
+    for path in sorted((course / GRADING / "results").glob("*/*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found.append(Result(path.parent.name, path.stem, rule(data)))
+    return found
+
+
 def kept(course: Path, student: str, lesson: str) -> Path:
     """Where the result for one submission is."""
     return course / GRADING / "results" / student / f"{lesson}.json"
@@ -223,7 +233,8 @@ def _autograded(course: Path, result: Result) -> bytes:
     notebook = deepcopy(nbformat.read(course / "release" / result.lesson / f"{result.lesson}.ipynb", as_version=4))
     exercises = {exercise["grade_id"]: exercise for exercise in result.data["exercises"]}
     answers, own = result.data["answers"], list(result.data.get("own", ()))
-    cells = [_text("handed-in", f"[The notebook as it was handed in]({_link(result)})")]
+    path = quote(f"submitted/{result.student}/{result.lesson}/{result.lesson}.ipynb")  # of an open JupyterLab
+    cells = [_text("handed-in", f"[The notebook as it was handed in](../../../lab/tree/{path})")]
     above = 0
     for number, cell in enumerate(notebook.cells):
         cells += _shown(own, above)
@@ -242,11 +253,6 @@ def _autograded(course: Path, result: Result) -> bytes:
         above += cell.cell_type == "code"
     notebook.cells = [*cells, *_shown(own, math.inf)]
     return to_bytes(notebook)
-
-
-def _link(result: Result) -> str:
-    """From a page of the formgrader to JupyterLab, which is open in the course's folder."""
-    return "../../../lab/tree/" + quote(f"submitted/{result.student}/{result.lesson}/{result.lesson}.ipynb")
 
 
 def _shown(own: list[Any], above: float) -> list[nbformat.NotebookNode]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import shutil
@@ -180,6 +181,14 @@ class Budget:
     killed: int = 0
     """Sandboxes that SIGKILL has ended, by their own doing or not."""
 
+    counted_until: float = -math.inf
+    """Up to this moment `wall_s` has what was taken."""
+
+    def note(self, began: float, ended: float) -> None:
+        """Counts the time between two moments on the clock once, however many sandboxes are asked side by side."""
+        self.wall_s += max(0.0, ended - max(began, self.counted_until))
+        self.counted_until = max(ended, self.counted_until)
+
     def waiting_s_left(self) -> float:
         """Seconds that a sandbox may wait from now on."""
         return max(self.least_waiting_s, self.most_waiting_s - self.waited_s)
@@ -268,7 +277,7 @@ class Sandbox:
         finally:
             self.asking = False
             compiled_s = self.budget.compiling_s - compiling_s
-            self.budget.wall_s += time.monotonic() - asked_at - compiled_s
+            self.budget.note(asked_at + compiled_s, time.monotonic())
 
     def _ask(self, request: dict[str, Any], seconds: float, device: Device | None, processor_s: float) -> Any:
         watch = processes.Watch(lambda: [self.guard, *processes.descendants(self.guard)])

@@ -124,7 +124,8 @@ def _content(x: torch.Tensor) -> str:
 def decode(value: Any, trusted: bool = False) -> Any:
     """What `encode` was given. Raises Garbled for anything else.
 
-    Only tensors of a sender who is `trusted` keep their strides; from others they come contiguous.
+    Large tensors, and tensors whose elements overlap, keep their strides only if the sender is `trusted`; else they
+    come contiguous.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -187,14 +188,17 @@ def _tensor(data: list[Any]) -> torch.Tensor:
 
 
 def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
-    from helpers.check.problems.problem import overwrite, reserved
+    from helpers.check.problems.problem import overwrite, places_of, reserved
 
     name, shape, strides, offset, size, content = data
     flat = _flat(name, content)
     if not trusted:
         if math.prod(shape) > flat.numel():
             raise Garbled("a tensor of elements that overlap")
-        return flat.as_strided(shape, strides, offset).contiguous() if size <= _WHOLE else flat.reshape(shape)
+        if size > _WHOLE:
+            return flat.reshape(shape)
+        x = flat.as_strided(shape, strides, offset)
+        return x if places_of(x).unique().numel() == x.numel() else x.contiguous()
     if _is_sent_whole(size, shape):
         return flat.as_strided(shape, strides, offset)
     return overwrite(reserved(size, _DTYPES[name]).as_strided(shape, strides, offset), flat.reshape(shape))
