@@ -10,7 +10,7 @@ import pytest
 import helpers.softmax
 from helpers import kernels
 from helpers.attention import decode
-from helpers.softmax import picks
+from helpers.softmax import picks, taken_home, without_logits
 
 # What is said of them
 
@@ -84,6 +84,7 @@ STARTERS = {
     "    first, end = 0, 0",
     '    lse, o = -float("inf"), tl.zeros((BLOCK_D,), tl.float32)',
     "    shift, l = 0.0, 0.0",
+    "    loss, lse = l, m",
     "    loss = 0.0",
     "    loss, grad = 0.0, tl.zeros([BLOCK], tl.float32)",
 }
@@ -108,7 +109,12 @@ def test_each_kernel_is_written_in_a_lesson_or_known_to_be_written_in_none():
     assert own.keys() == WRITTEN_IN.keys() | WRITTEN_IN_NO_LESSON.keys()
 
 
-OF_ONE_LESSON = {decode: "12_one_query_at_a_time", picks: "14_one_token"}
+OF_ONE_LESSON = {
+    decode: "12_one_query_at_a_time",
+    picks: "14_one_token",
+    without_logits: "15_logits_that_never_exist",
+    taken_home: "16_in_your_own_project",
+}
 """Files of kernels that one lesson arrives at."""
 
 

@@ -32,6 +32,7 @@ RUN_BY = {
     "helpers.instructor grade-one": ("tests/instructor/test_one.py", '"-m", "helpers.instructor", "grade-one"'),
     "helpers.instructor report": ("tests/instructor/test_commands.py", 'main(["report", '),
     "helpers.measure.decode": ("tests/measure/test_decode.py", '"-m", "helpers.measure.decode"'),
+    "helpers.measure.linear_loss": ("tests/measure/test_linear_loss.py", '"-m", "helpers.measure.linear_loss"'),
     "helpers.measure.record": ("tests/measure/test_record.py", "making.main()"),
     "helpers.measure.sample": ("tests/measure/test_sample.py", '"-m", "helpers.measure.sample"'),
     "helpers.measure.shards": ("tests/measure/test_shards.py", '"-m", "helpers.measure.shards"'),
