@@ -14,7 +14,7 @@ import pickle
 import sys
 import textwrap
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -27,6 +27,10 @@ from helpers.engine.runtime import DEVICE
 _ON_THE_WAY = "<on the way>"
 """The file of code that travels. cloudpickle 3.1.3 sends all code without the name of its file, by which its text is
 found."""
+
+
+class CannotBeSent(TypeError):
+    """A part of a function exists in one process only."""
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -47,6 +51,10 @@ class _Pickler(cloudpickle.Pickler):
                 return getattr, (module, fn.__name__)
             decorator = triton.constexpr_function if isinstance(value, ConstexprFunction) else triton.jit
             return _decorated, (decorator, fn, _of_its_signature(fn))
+        if isinstance(value, ModuleType) and value.__name__ not in sys.modules:
+            parent, _, name = value.__name__.rpartition(".")
+            if getattr(sys.modules.get(parent), name, None) is value:  # such as torch._C._functions
+                return getattr, (sys.modules[parent], name)
         if isinstance(value, CodeType) and value.co_filename != _ON_THE_WAY:
             return _of_file, (value.replace(co_filename=_ON_THE_WAY), value.co_filename)
         if isinstance(value, FunctionType):
@@ -56,22 +64,28 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def dumps(value: Any) -> bytes:
-    """Returns `value` as bytes for `loads`. Raises TypeError if a part of it exists only in this process."""
+    """Returns `value` as bytes for `loads`. Raises CannotBeSent if a part of it exists only in this process."""
     content = io.BytesIO()
     pickler = _Pickler(content)
     try:
         pickler.dump(value)
     except Exception as error:
-        raise TypeError(f"this function cannot be sent to another process: {error}") from error
+        raise CannotBeSent(f"this function cannot be sent to another process: {error}") from error
     return pickle.dumps((pickler.texts, content.getvalue()))
 
 
 def loads(content: bytes) -> Any:
-    """Returns what `dumps` was given: its kernels are compiled, or interpreted, as this process does."""
+    """Returns what `dumps` was given: its kernels are compiled, or interpreted, as this process does.
+
+    Raises CannotBeSent if a part of it cannot be made again here.
+    """
     texts, value = pickle.loads(content)
     for filename, lines in texts.items():
         linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
-    return cloudpickle.loads(value)
+    try:
+        return cloudpickle.loads(value)
+    except Exception as error:
+        raise CannotBeSent(f"this function cannot be sent to another process: {error}") from error
 
 
 def _of_file(code: CodeType, filename: str) -> CodeType:

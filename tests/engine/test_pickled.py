@@ -1,5 +1,6 @@
 """A function arrives in another process with its kernels and its values, and runs there in that process's way."""
 
+import functools
 import threading
 from types import CodeType
 
@@ -10,6 +11,7 @@ import torch
 from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import DEVICE, kernels
+from helpers.check.trial import place
 from helpers.engine import child, pickled
 
 FACTOR = 3
@@ -85,6 +87,23 @@ def test_a_function_that_the_compiler_computes_arrives():
     assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
 
 
+def test_a_gradient_that_has_none_itself_arrives():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, dy):
+            return 2 * dy
+
+    def gradient(x):
+        return torch.autograd.grad(Twice.apply(x.requires_grad_()).sum(), x)[0]
+
+    assert there(gradient) == here(gradient) == [[2.0] * 3] * 2
+
+
 def test_an_error_in_the_kernel_names_its_line():
     fn = SOLUTIONS["masked"].answered("tl.exp(x - m)", "tl.exp(x - mm)")
     with pytest.raises(Exception, match=r"in the line `e = tl.exp\(x - mm\)`.*mm is not defined"):
@@ -95,3 +114,15 @@ def test_what_exists_in_this_process_only_is_refused_in_a_sentence():
     lock = threading.Lock()
     with pytest.raises(TypeError, match="this function cannot be sent to another process: cannot pickle"):
         pickled.dumps(lambda x: (lock, x))
+
+
+class Refuses:
+    def __reduce__(self):
+        return int, ("x",)
+
+
+def test_what_cannot_be_made_again_there_is_refused_in_a_sentence():
+    with pytest.raises(pickled.CannotBeSent, match="cannot be sent to another process: invalid literal"):
+        there(functools.partial(print, Refuses()))
+    (tried,) = place.BesideGpu(functools.partial(print, Refuses())).answers([()])
+    assert tried.raised.startswith("this function cannot be sent to another process")

@@ -125,11 +125,11 @@ class BesideGpu:
         return verdict.verdict_on(launches, ask_the_compiler)
 
     def _sent(self, run: Callable[..., bytes], count: int, *task: Any) -> list[Trial]:
+        watched = functools.partial(self.meanwhile, 0)
         try:
-            content = pickled.dumps(task)
-        except TypeError as error:
+            sent = child.call(run, pickled.dumps(task), self.limits, interpret=True, meanwhile=watched)
+        except pickled.CannotBeSent as error:
             return [Trial(End.RAISED, str(error), "TypeError")] * count
-        sent = child.call(run, content, self.limits, interpret=True, meanwhile=functools.partial(self.meanwhile, 0))
         self.meanwhile(count)
         return [Trial.of(plain) for plain in _loaded(sent)]
 
