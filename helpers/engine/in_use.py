@@ -85,6 +85,7 @@ class InUse(Mode):
 
 
 def _bytes_by_place(values: Sequence[Any]) -> dict[int, int]:
-    """The memory that the tensors among these values have, by its address."""
-    storages = [one.untyped_storage() for one in values if isinstance(one, torch.Tensor)]
+    """The memory that the dense tensors among these values have, by its address."""
+    tensors = [one for one in values if isinstance(one, torch.Tensor) and one.layout == torch.strided]
+    storages = [one.untyped_storage() for one in tensors]
     return {one.data_ptr(): one.nbytes() for one in storages}
