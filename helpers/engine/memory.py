@@ -24,7 +24,7 @@ _PATIENCE = 10_000
 """Accesses after which a program that does not run in its usual turn is taken to wait for another one."""
 MOST_BEGUN = 16
 """Programs that may have begun and not ended: one that waits lets another begin as long as there is a place."""
-LOOKS_IN_VAIN = 1100
+LOOKS_IN_VAIN = 1200
 """Looks after which a program waits forever, since no other program can go on before it ends."""
 
 

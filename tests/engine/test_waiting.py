@@ -108,7 +108,7 @@ def test_who_does_not_help_is_wrong_where_a_place_is_lacking():
 
 
 def test_who_waits_without_end_is_stopped_and_told_why():
-    with pytest.raises(interpreter.KernelError, match="looked 1,100 times .* 16 programs keep their places") as stopped:
+    with pytest.raises(interpreter.KernelError, match="looked 1,200 times .* 16 programs keep their places") as stopped:
         shared_row(numbers(1, MOST_BEGUN + 1), looks=10**6, helps=False)
     assert stopped.value.cause is WaitsForever
 
