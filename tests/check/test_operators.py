@@ -5,7 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers import xray
+import needs
+from helpers import DEVICE, xray
 from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_16 import LAUNCHES
 from helpers.check.problems import boxes
@@ -24,7 +25,7 @@ def test_results_in_float32_that_are_rounded_once_are_right(dim, dtype):
 
 
 def test_the_gradient_that_is_taken_home_is_that_of_differences():
-    x = torch.randn(2, 3, 5, requires_grad=True)
+    x = torch.randn(2, 3, 5, device=DEVICE, requires_grad=True)
     for dim in range(3):
         with pytest.warns(UserWarning, match="not a double precision"):
             assert torch.autograd.gradcheck(lambda x, dim=dim: taken_home.softmax(x, dim), x, eps=1e-2, atol=1e-3)
@@ -59,6 +60,13 @@ def test_kernels_come_in_an_order_of_their_own_each_time():
 def test_a_kernel_says_what_it_takes(x):
     with pytest.raises((TypeError, ValueError), match="a kernel takes"):
         boxes.said_of_kernel(lambda fn: fn(x), "one tile", 0)
+
+
+@needs.interpreter  # beside a GPU the function is sent anew for each kernel, and counts nothing
+def test_a_count_of_the_calls_is_refused():
+    calls = iter(range(100))
+    report = EXERCISES["looks_right"].report_on(lambda fn: next(calls) < 5, seed=0)
+    assert not report.passed and report.diagnosis.id == "right_refused"
 
 
 def test_points_are_shares_of_what_is_told_apart():

@@ -221,7 +221,7 @@ WRONG = {
         "minimum subtracted": _swap("other_than_maximum", "x.max(", "x.min("),
         "largest size subtracted": _swap("other_than_maximum", "x.max(", "x.abs().max("),
         "scores cut off": _swap("cut_off", "x - m", "x.clamp(max=88.0)"),
-        "logarithm returned": _swap("log_softmax", "return e /", "return x - m - torch.log("
+        "logarithm returned": _swap("logarithm_returned", "return e /", "return x - m - torch.log("
                                     "e.sum(dim=1, keepdim=True)) + 0 * e /"),
         "powers of 2": _swap("powers_of_2", "torch.exp(", "torch.exp2("),
         "through float16": _swap("fewer_digits", "return e / e.sum(dim=1, keepdim=True)",
@@ -647,6 +647,7 @@ for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
 NOT_TOLD_APART = {
+    ("online", "idle_lanes_in_sum, 0"): "idle_lanes_hold_0",
     ("grouped", "lanes_without_part, 3"): "maximum_of_one_part",
     ("grouped", "weights_without_maximum, 0"): "maximum_missing",
 }

@@ -86,7 +86,9 @@ NEWCOMERS = {
         ),
         "inf of exp replaced": swapped("nan_replaced", "torch.exp(x - m)", "torch.nan_to_num(torch.exp(x))"),
         "logarithm of the result": swapped(
-            "log_softmax", "return e / e.sum(dim=1, keepdim=True)", "return torch.log(e / e.sum(dim=1, keepdim=True))"
+            "logarithm_returned",
+            "return e / e.sum(dim=1, keepdim=True)",
+            "return torch.log(e / e.sum(dim=1, keepdim=True))",
         ),
         "exp alone": swapped("no_division", "x - m", "x", "return e / e.sum(dim=1, keepdim=True)", "return e"),
         "x comes back": swapped("scores_stored", "return e / e.sum(dim=1, keepdim=True)", "return x.clone()"),

@@ -19,6 +19,7 @@ _LSE_PARTS = 'tl.where(l_parts == 0.0, -float("inf"), m_parts + tl.log(l_parts))
 _PART_STORE = "    tl.store(part_ptr + at[:, None] * D + cols[None, :], o, mask=there)"
 
 _OF_MERGE = {
+    "one part": _swap("another_exercise", "S=6, BLOCK_N=64", "S=1, BLOCK_N=64"),
     "the sum of the parts' results": _swap("mean_of_parts", _O, f"o = tl.sum(o_parts / {_GUARDED}[:, None], axis=0)", _DIVIDE, "o = o"),
     "m and l swapped": _swap("m_for_l_of_parts", "pair_ptr + 2 * at, mask", "pair_ptr + 2 * at + 1 - 0, mask", "pair_ptr + 2 * at + 1, mask", "pair_ptr + 2 * at, mask"),
     "not ended at N": _swap("past_the_end", _FIRST, "first = part * each", _END, "end = first + each"),
@@ -137,7 +138,6 @@ RIGHT: dict[str, dict[str, Variant]] = {
         "tl.cdiv": _swap("", _EACH, "each = tl.cdiv(N, parts)"),
         "tiles of 16 keys": _swap("", "S=6, BLOCK_N=64", "S=6, BLOCK_N=16"),
         "16 parts": _swap("", "S=6, BLOCK_N=64", "S=16, BLOCK_N=64"),
-        "one part": _swap("", "S=6, BLOCK_N=64", "S=1, BLOCK_N=64"),
         "whole tiles of 64 a part": _swap("", _EACH, "each = (N + 64 * parts - 1) // (64 * parts) * 64"),
         "64-bit keys": _swap("", _FIRST, "first = tl.minimum(N, part.to(tl.int64) * each)"),
         "the weights guarded": _swap("", _SHIFT, "shift = m", _WEIGHTS, "weights = tl.where(l_parts == 0.0, 0.0, tl.exp(m_parts - shift))"),

@@ -83,7 +83,6 @@ WRONG = {
         "row sums": _code("lengths_left_out", "def looks_right(fn):\n    x = torch.randn(4, 512)\n    return torch.allclose(fn(x).sum(1), torch.ones(4))\n"),
         "nothing is right": _code("right_refused_all", "def looks_right(fn):\n    return False\n"),
         "everything is right": _code("all_accepted", "def looks_right(fn):\n    return True\n"),
-        "counts its calls": _code("right_refused", "calls = 0\ndef looks_right(fn):\n    global calls\n    calls += 1\n    return calls <= 5\n"),
         "reads its name": _code("all_accepted", "def looks_right(fn):\n    return fn.__name__ == 'fn'\n"),
         "a number": _code("says_neither", "def looks_right(fn):\n    x = torch.randn(3, 5)\n    return (fn(x) - torch.softmax(x, 1)).abs().max().item()\n"),
         "three dimensions": _code("error", "def looks_right(fn):\n    x = torch.randn(2, 3, 5)\n    return torch.equal(fn(x), torch.softmax(x, -1))\n"),

@@ -240,13 +240,6 @@ _EAGER = (
         gives(*(sim.cut_at(limit) for limit in (50.0, 80.0, 85.0, 88.0, 88.5, 88.7))),
     ),
     Mistake(
-        "log_softmax",
-        "The logarithm of the softmax is returned.",
-        "Can a probability be negative?",
-        3,
-        gives(lambda x, B: torch.log_softmax(x.float(), dim=1), lambda x, B: torch.log(sim.right(x))),
-    ),
-    Mistake(
         "divided_by_maximum",
         "The scores are divided by the maximum.",
         "A softmax stays the same if one number is subtracted from all scores: does it, if all are divided by one?",

@@ -508,7 +508,10 @@ _OF_GRADIENT = (
         "1 is taken from the column with the number of the row.",
         "Which column does this row's target name?",
         3,
-        gives_gradient(lambda row: row.p - torch.eye(*row.x.shape)),
+        gives_gradient(
+            lambda row: row.p - torch.eye(*row.x.shape),
+            lambda row: row.p - torch.eye(row.x.shape[1])[torch.arange(len(row.x)).clamp(max=row.x.shape[1] - 1)],
+        ),
     ),
     Mistake(
         "column_beside",
