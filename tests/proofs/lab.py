@@ -291,6 +291,8 @@ def main() -> int:
     parser.add_argument("--theme", choices=[*THEMES, "both"], default="light")
     options = parser.parse_args()
 
+    if not CHROMIUM:
+        parser.error("Chromium is not installed")
     known = notebooks()
     chosen = [os.path.relpath(path.resolve(), CHECKOUT) for path in options.notebook] or known
     if unknown := set(chosen) - set(known):
