@@ -4,10 +4,12 @@ the trips that were counted, and the mistakes that were named.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from helpers.check import failed_cells
@@ -46,18 +48,25 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
 
 
 def text_of(ours: Callable) -> str:
-    """The kernels that a function of the course launches, as text; its own text if it launches none."""
-    found, waiting = {}, [ours]
-    for one in waiting:
-        fn = getattr(one, "fn", one)
-        names = set(fn.__code__.co_names) - {fn.__name__}
-        for called in (fn.__globals__.get(name) for name in sorted(names)):
-            own = getattr(getattr(called, "fn", called), "__module__", None) == fn.__module__
-            if own and hasattr(getattr(called, "fn", called), "__code__") and called not in waiting:
-                waiting.append(called)
-        if one is not fn:
-            found[fn.__name__] = inspect.getsource(fn)
-    return "\n\n".join(found.values()) or inspect.getsource(ours)
+    """The kernels that a function of the course launches, as text; all that it calls, if a class is among that; its
+    own text, if it launches none."""
+    reached = [ours]
+    for one in reached:
+        for fn in _functions_of(one):
+            globals_used = {step.argval for step in dis.get_instructions(fn) if step.opname == "LOAD_GLOBAL"}
+            for called in (fn.__globals__.get(name) for name in sorted(globals_used)):
+                own = {part.__module__ for part in _functions_of(called)} == {fn.__module__}
+                if own and called not in reached:
+                    reached.append(called)
+    whole = any(isinstance(one, type) for one in reached)
+    shown = [getattr(one, "fn", one) for one in reached[1:] if whole or hasattr(one, "fn")]
+    return "\n\n".join(map(inspect.getsource, shown or [ours]))
+
+
+def _functions_of(value: object) -> list[FunctionType]:
+    """A function, that of a kernel, or a class's static methods."""
+    held = vars(value).values() if isinstance(value, type) else [getattr(value, "fn", value)]
+    return [fn for fn in (getattr(one, "__func__", one) for one in held) if isinstance(fn, FunctionType)]
 
 
 COUNTED_TRIPS, NAMED_MISTAKES = "counted", "mistakes"

@@ -9,6 +9,7 @@ import needs
 from helpers import DEVICE, xray
 from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_16 import LAUNCHES
+from helpers.check.kept import text_of
 from helpers.check.problems import boxes
 from helpers.check.problems.operating import OPERATOR
 from helpers.softmax import taken_home
@@ -94,6 +95,13 @@ def _unasked(x_ptr, M):
     tl.store(x_ptr, M)
 
 
+def test_beside_a_right_operator_stand_all_the_pieces_that_were_asked_for():
+    text = text_of(EXERCISES["operator"].ours)
+    assert all(
+        f"{piece}(" in text for piece in ("def gradient_kernel", "def rows_gradient", "class RowSoftmax", "def softmax")
+    )
+
+
 def test_binaries_are_those_of_triton_s_own_specialisation():
     rows = 1, 16, 17, 48
     counted = [xray.binaries(kernel, M=rows) for kernel in (_constant, _integer, _unasked)]
@@ -106,6 +114,8 @@ def test_launches_have_their_points_one_by_one():
     exercise = EXERCISES["launches"]
     right = {key: answers[0] for key, (answers, _) in LAUNCHES.items()}
     assert exercise.report_on(right).points == exercise.report_on(right | {"A, repair": "restore_value"}).points == 3
+    for repair in ('restore_value=["out_ptr"]', "pre_hook"):
+        assert exercise.report_on(right | {"A, repair": repair}).passed
     wrong = exercise.report_on(right | {"C, M an integer": 4, "B, repair": None})
     assert wrong.points == 2 and [one.seen for one in wrong.findings if not one.ok][0] == "not filled in yet"
     assert not exercise.report_on(dict.fromkeys(right)).attempted

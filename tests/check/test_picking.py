@@ -57,6 +57,14 @@ def test_how_three_parts_are_grouped_changes_no_share():
     assert all(abs(one - other) <= 2 * step for (_, one), (_, other) in zip(left, right, strict=True))
 
 
+def test_numbers_may_be_tensors_and_the_triple_a_list():
+    def in_tensors(a, b, u):
+        return [torch.tensor(one, dtype=torch.float64) for one in merge(a, b, u)[:2]] + [merge(a, b, u)[2]]
+
+    two = (0.0, 1.0, 7), (0.5, 2.0, 8)
+    assert shares_of_picks(in_tensors, *two) == shares_of_picks(merge, *two)
+
+
 @pytest.mark.parametrize("returned", [None, (1.0, 2.0), 5, (1.0, None, 3)])
 def test_something_else_than_a_triple_is_handed_on(returned):
     assert shares_of_picks(lambda a, b, u: returned, ((0.0, 1.0, 7),) * 2, (0.0, 1.0, 8)) == returned

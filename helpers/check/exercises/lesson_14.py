@@ -182,6 +182,7 @@ _OF_PICKS = (
         "If s_b is 0 and u is 0, which of < and ≤ is true?",
         3,
         (_WINS, "u * l <= s_b"),
+        (_WINS, "u * l > s_a"),
     ),
     _MERGED.named(
         names.RESCALED_WRONG_WAY,
@@ -194,6 +195,13 @@ _OF_PICKS = (
         "What are m, l and pick of nothing, and what is −inf − (−inf)?",
         3,
         lambda seen: 0.95 * all(case.x == (_NOTHING, _NOTHING) for case in seen if not case.ok),
+    ),
+    Mistake(
+        "not_by_u",
+        "The pick does not depend on u alone.",
+        "Which number decides, and does the same one ever give another pick?",
+        1,
+        where(lambda seen: seen.trial.answer == NOT_BY_U, weight=0.8),
     ),
     Mistake(
         "no_triple_with_pick",

@@ -35,16 +35,28 @@ _OF_NUMBERS = (
         "w_kept", "W is counted once for all chunks.", "Is W, 1 GB, still on the chip for the next chunk?", 1)),
     ("loads of dW", (8,), Diagnosis(
         "dw_before_first", "The first chunk adds to nothing.", "What does the first chunk find of dW?", 2)),
+    ("stores of dW", (7,), Diagnosis(
+        "first_never_stored", "The first chunk stores, too.", "Who keeps what the first chunk has made?", 2)),
     ("loads of dW", (14, 15, 16), _APART),
     ("loads of dW", (0, 1), _KEPT),
     ("stores of dW", (15, 16), _APART),
     ("stores of dW", (1,), _KEPT),
     ("tokens of a chunk", (206, 207, 412, 413), Diagnosis(
         "one_product", "One product is compared, not all three.", "What do all three make and move?", 3)),
+    ("tokens of a chunk", (68.7, 69), Diagnosis(
+        "one_trip", "One trip is compared, not all four.", "Which loads and stores of W and dW has a chunk?", 3)),
     ("tokens of a chunk", (137.4, 138), Diagnosis(
-        "half_the_bytes", "Half of the bytes are missing.", "How many trips are there, of how many bytes each?", 3)),
-    ("tokens of a chunk", (549.4,), Diagnosis(
-        "half_the_operations", "Half of the operations are missing.", "What is done with each term of a product?", 3)),
+        "half_the_tokens", "It is half of the right number.",
+        "How many trips are there, of how many bytes a number, and how many operations has a term?", 3)),
+    ("tokens of a chunk", (549.4, 550), Diagnosis(
+        "twice_the_tokens", "It is twice the right number.",
+        "How many operations has each term of a product, and how many bytes has a number of W?", 3)),
+    ("tokens of a chunk", (274,), Diagnosis(
+        "rounded_down", "The number is rounded down.", "With 274 tokens, which of the two times is longer?", 3)),
+    ("tokens of a chunk", (1024,), Diagnosis(
+        "own_tokens", "It is the number of tokens that a chunk here has.", "Which two times are to be equal?", 3)),
+    ("logits in memory", (8, 12.5), Diagnosis(
+        "above_1", "A fraction lies below 1.", "Which part of all logits is one chunk of eight?", 4)),
     ("logits in memory", (0.25, 0.375, 1), Diagnosis(
         "whole_logits", "More than one chunk's logits are counted.", "Where does the gradient go?", 4)),
 )  # fmt: skip

@@ -46,12 +46,20 @@ OF_TILES = (
     ),
     _TILES.mistake(
         "share_of_another_sum",
-        "The tile's sum is not compared with its share of l.",
+        "A tile is not taken with its share of l.",
         "What is s / l of a row's first tile, and does yours always win there?",
         2,
+        (_WINS, "if place >= s:"),
         (_PLACE, _PLACE.replace(" * l", "")),
         (_L, f"old = l * tl.exp(m - shift)\n        {_L}", _PLACE, _PLACE.replace("* l", "* old")),
         (_L, f"old = l\n        {_L}", _PLACE, _PLACE.replace("* l", "* old")),
+    ),
+    _TILES.mistake(
+        "last_tile_left_out",
+        "The last tile is left out.",
+        "Which tile comes after end − 1, and does range(first, end) have it?",
+        1,
+        (_RANGE, "range(first, end - 1)"),
     ),
     _TILES.mistake(
         "one_number_for_all",
@@ -130,6 +138,7 @@ _PARTS = OfTensors(picks.pick_of, picks.triples_kernel, picks.merge_kernel, pick
 _FIRST, _END = "first = part * TILES", "end = tl.minimum(tiles, first + TILES)"
 _ROWS = "x_ptr + row * x_stride, x_col, u_ptr + row * u_stride, u_col, N, first, end, BLOCK"
 _AT = "at, exists = row * parts + part"
+_STORES = "tl.store(pair_ptr + 2 * at, m)\n    tl.store(pair_ptr + 2 * at + 1, l)"
 _M = 'm = tl.load(pair_ptr + 2 * at, mask=exists, other=-float("inf"))'
 _L_PARTS = "l = tl.load(pair_ptr + 2 * at + 1, mask=exists, other=0.0)"
 _S = 's = l * tl.exp(m - tl.where(top == -float("inf"), 0.0, top))'
@@ -149,6 +158,15 @@ OF_PARTS = (
         (_FIRST, "first = part"),
         (_END, "end = tiles"),
         (_END, "end = first + 1"),
+    ),
+    _PARTS.mistake(
+        "counted_from_the_part",
+        "With a first tile above 0, pick_of takes other tiles, columns or numbers.",
+        "Where in a row do tile t, its columns and its number lie, whichever tile is the first of the part?",
+        1,
+        (_RANGE, "range(0, end)"),
+        (_PLACE, _PLACE.replace("tile * u_col", "(tile - first) * u_col")),
+        ("cols = tile * BLOCK", "cols = (tile - first) * BLOCK"),
     ),
     _PARTS.mistake(
         "numbers_of_another",
@@ -173,6 +191,13 @@ OF_PARTS = (
         "With which maximum was each l made, and which one do all parts share?",
         2,
         (_S, "s = l"),
+    ),
+    _PARTS.mistake(
+        "maximum_of_no_part",
+        "Lanes without a part have a maximum.",
+        "Which m does a part have that does not exist, if top is not to see it?",
+        3,
+        (_M, _M.replace('-float("inf")', "0.0")),
     ),
     _PARTS.mistake(
         "parts_without_l",
@@ -200,7 +225,7 @@ OF_PARTS = (
     _PARTS.mistake(
         "largest_part",
         "The pick is always the largest part's, the first one's, or the last one's.",
-        "Is one part to win every time, or each with its share?",
+        "Is one part to win every time, or each with its share? And has every part its tiles?",
         2,
         (_CHOSEN, "chosen = tl.min(tl.where(s == tl.max(s, axis=0), part, PARTS), axis=0)"),
         (_CHOSEN, "chosen = last"),
@@ -229,6 +254,7 @@ OF_PARTS = (
         "m and l change places, or one of them is loaded twice.",
         "In which order does triples_kernel store the two numbers of a part?",
         1,
+        (_STORES, _STORES.replace("at, m", "at, l").replace("+ 1, l", "+ 1, m")),
         (_M, _M.replace("2 * at", "2 * at + 1"), _L_PARTS, _L_PARTS.replace("2 * at + 1", "2 * at")),
         (_L_PARTS, _L_PARTS.replace("2 * at + 1", "2 * at")),
     ),

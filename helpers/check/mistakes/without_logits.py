@@ -107,6 +107,13 @@ OF_CHUNKS = (
         _in_order(_DX, _LOSS, _DW),
         _in_order(_DW, _LOSS, _DX),
     ),
+    _CHUNKS.mistake(
+        "gradient_with_minus", "A gradient has the other sign.",
+        "Which sign has what loss_in_place leaves in the logits, and which one has dx?", 3,
+        (_DW, _DW.replace(")", ", alpha=-1)")),
+        (_DX, f"{_DX}.neg_()"),
+        (_RETURN, "return loss, -dx, -dW"),
+    ),
     _CHUNKS.named(
         names.NO_MAXIMUM, 1,
         (_LOGSUMEXP, _LOG_OF_SUM),
@@ -127,6 +134,7 @@ _EMPTY = "s = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)"
 _DOT = 's = tl.dot(x, w.T, s, input_precision="ieee")'
 _TAIL = 's = tl.where((cols < V)[None, :], s, -float("inf"))'
 _X_TARGET = "x_target = tl.zeros((BLOCK_M,), tl.float32)"
+_CHOSEN = "tl.where(cols[None, :] == target[:, None], s, 0.0)"
 _SHIFT = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
 _EXP = "tl.exp(s - shift[:, None])"
 _TAIL_OF_SUM = _EXP, f"tl.where((cols < V)[None, :], {_EXP}, 0.0)"
@@ -183,10 +191,16 @@ OF_WALK = (
         "ignored_have_a_loss", "An ignored token has a loss.",
         "Which target has an ignored token, and which loss?", 4,
         (_OF_TOKEN, "loss = lse - x_target"),
-        (
-            _OF_TOKEN,
-            "loss = tl.where(target == -100, 0.0, lse - x_target)\n    lse = tl.where(target == -100, 0.0, lse)",
-        ),
+    ),
+    _WALK.mistake(
+        "ignored_have_no_lse", "The log-sum-exp of an ignored token is missing.",
+        "Which of the two results is 0 if a token is ignored, and which one belongs to every token?", 4,
+        (_OF_TOKEN, f"{_OF_TOKEN}\n    lse = tl.where(target == -100, 0.0, lse)"),
+    ),
+    _WALK.mistake(
+        "zero_times_minus_inf", "The target's logit is NaN: a lane of another class adds 0 times −inf.",
+        "What is 0 · (−inf)? Which function chooses one of two numbers instead?", 3,
+        (_CHOSEN, "s * (cols[None, :] == target[:, None])"),
     ),
     _WALK.named(
         names.NO_MAXIMUM, 2,

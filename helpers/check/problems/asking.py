@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from helpers.check.trial.trial import number
+
 
 class GivenChanged(ValueError):
     """An answer has changed a list that it was given."""
@@ -134,9 +136,9 @@ def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]
     every = list(itertools.product(range(steps), repeat=2 if inner else 1))
     for numbers in every + random.sample(every, COARSE):
         u, *v = (n / steps for n in numbers)
-        parts = [answer(*one, *v) if one is inner else one for one in (a, b)]
+        parts = [_plain(answer(*one, *v)) if one is inner else one for one in (a, b)]
         odd = [one for one in parts if not _are_numbers(one)]
-        got = odd[0] if odd else answer(*parts, u)
+        got = odd[0] if odd else _plain(answer(*parts, u))
         if not _are_numbers(got):
             return got
         if len(pairs) < 2 and list(got[:2]) not in pairs:
@@ -145,6 +147,10 @@ def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]
             return NOT_BY_U
     picks = Counter(picked.values())
     return [pairs, [[pick, count / picks.total()] for pick, count in sorted(picks.items())], len([u, *v]) / steps]
+
+
+def _plain(got: Any) -> Any:
+    return tuple(map(number, got)) if isinstance(got, tuple | list) else got
 
 
 def _are_numbers(got: Any) -> bool:

@@ -130,7 +130,7 @@ def _made(in_parts: bool) -> dict[str, Make]:
         draw=partial(_drawn, more),
         of_row=partial(_of_row, T + more),
         row="logits",
-        length=200,
+        length=150,
         options=({"M": 1, "N": 560, "T": 20},),
     )
     behind_tile = _hidden(more, 8, 4000, 2, slice(1948, 2048), u=_BELOW_1)
