@@ -30,6 +30,7 @@ WRONG = {
     "merge_picks": {
         "no guard": _swap("two_empty_parts_pick", _EMPTY, ""),
         "a pair": _swap("no_triple_with_pick", "return m, l, pick", "return m, l"),
+        "a number of its own": _swap("not_by_u", _WINS, '__import__("random").random() * l < s_b'),
         "one comes back": _swap("no_triple_with_pick", "return m, l, pick", "return pick"),
     },
     "pick_of_tiles": {
