@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import difflib
 import io
 import re
 from collections import Counter
@@ -60,8 +61,8 @@ _NUMBERS = {f"{name} id": name for name in SYSTEMS}
 def read_roster(path: Path) -> list[Person]:
     """The people of a roster.
 
-    Raises NotebookError for a file that cannot be read as UTF-8, has no column that names a person, or has two lines
-    for one folder, email, number or login.
+    Raises NotebookError for a file that cannot be read as UTF-8, has no column that names a person or one whose name is
+    nearly a known one, or has two lines for one folder, email, number or login.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -76,6 +77,8 @@ def read_roster(path: Path) -> list[Person]:
         raise NotebookError(f"{path.name} has a column id and one of a system's own: say whose its numbers are.")
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
+    if misspelt := _misspelt(rows[0], columns):
+        raise NotebookError(f"{path.name} has a column %s: is it %s? Rename it, or leave it out." % misspelt)
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
     for person in people:
         try:
@@ -118,9 +121,23 @@ def _separator(text: str) -> str:
     return max(",;\t", key=(text.splitlines() or [""])[0].count)
 
 
+def _plain(head: Sequence[str]) -> list[str]:
+    return [" ".join(re.split(r"[\s_]+", composed(cell).strip().casefold())) for cell in head]
+
+
+def _misspelt(head: Sequence[str], columns: Mapping[str, int]) -> tuple[str, str] | None:
+    """A heading that is not understood, and the one of a column that is not there which it nearly is."""
+    missing = [name for column, names in _HEADINGS.items() if column not in columns for name in names]
+    for at, heading in enumerate(_plain(head)):
+        near = difflib.get_close_matches(heading, missing, n=1, cutoff=0.85)
+        if near and at not in columns.values():
+            return heading, near[0]
+    return None
+
+
 def _columns(head: Sequence[str]) -> dict[str, int]:
     """The number of each column that is understood."""
-    plain = [" ".join(re.split(r"[\s_]+", composed(cell).strip().casefold())) for cell in head]
+    plain = _plain(head)
     own = {heading: plain.index(heading) for heading in _NUMBERS if heading in plain}
     return own | {
         column: plain.index(found)
