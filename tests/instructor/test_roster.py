@@ -58,6 +58,7 @@ def test_a_roster_is_read(text, person, encoding, tmp_path):
         ("name,extension\nAda,two days", "utf-8", "Ada: the extension 'two days' is not days"),
         ("name,extension\nAda,02:-1", "utf-8", "Ada: the extension '02:-1' is not days"),
         ("name,extenson\nAda,3", "utf-8", "a column extenson: is it extension"),
+        ("name,canvs id\nAda,7", "utf-8", "a column canvs id: is it canvas id"),
         ("name,usrname\nAda,al", "utf-8", "a column usrname: is it username"),
         ("name,sis\nAda,1\nBo,1", "utf-8", "several lines for the sis 1"),
     ],

@@ -48,7 +48,7 @@ _OF_NUMBERS = (
     ("tokens of a chunk", (137.4, 138), Diagnosis(
         "half_the_tokens", "It is half of the right number.",
         "How many trips are there, of how many bytes a number, and how many operations has a term?", 3)),
-    ("tokens of a chunk", (549.4, 550), Diagnosis(
+    ("tokens of a chunk", (549.4,), Diagnosis(
         "twice_the_tokens", "It is twice the right number.",
         "How many operations has each term of a product, and how many bytes has a number of W?", 3)),
     ("tokens of a chunk", (274,), Diagnosis(
@@ -56,7 +56,7 @@ _OF_NUMBERS = (
     ("tokens of a chunk", (1024,), Diagnosis(
         "own_tokens", "It is the number of tokens that a chunk here has.", "Which two times are to be equal?", 3)),
     ("logits in memory", (8, 12.5), Diagnosis(
-        "above_1", "A fraction lies below 1.", "Which part of all logits is one chunk of eight?", 4)),
+        "above_1", "The fraction is above 1.", "Which part of all logits is one chunk of eight?", 4)),
     ("logits in memory", (0.25, 0.375, 1), Diagnosis(
         "whole_logits", "More than one chunk's logits are counted.", "Where does the gradient go?", 4)),
 )  # fmt: skip

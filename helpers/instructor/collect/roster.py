@@ -28,7 +28,7 @@ import difflib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -77,8 +77,8 @@ def read_roster(path: Path) -> list[Person]:
         raise NotebookError(f"{path.name} has a column id and one of a system's own: say whose its numbers are.")
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
-    if misspelt := _misspelt(rows[0], columns):
-        raise NotebookError(f"{path.name} has a column %s: is it %s? Rename it, or leave it out." % misspelt)
+    for heading, known in _misspelt(rows[0], columns):
+        raise NotebookError(f"{path.name} has a column {heading}: is it {known}? Rename it, or leave it out.")
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
     for person in people:
         try:
@@ -125,14 +125,13 @@ def _plain(head: Sequence[str]) -> list[str]:
     return [" ".join(re.split(r"[\s_]+", composed(cell).strip().casefold())) for cell in head]
 
 
-def _misspelt(head: Sequence[str], columns: Mapping[str, int]) -> tuple[str, str] | None:
-    """A heading that is not understood, and the one of a column that is not there which it nearly is."""
-    missing = [name for column, names in _HEADINGS.items() if column not in columns for name in names]
+def _misspelt(head: Sequence[str], columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """The headings that are not understood, each with the one of a column that is not there which it nearly is."""
+    known = _HEADINGS | {heading: [heading] for heading in _NUMBERS}
+    missing = [name for column, names in known.items() if column not in columns for name in names]
     for at, heading in enumerate(_plain(head)):
-        near = difflib.get_close_matches(heading, missing, n=1, cutoff=0.85)
-        if near and at not in columns.values():
-            return heading, near[0]
-    return None
+        if at not in columns.values() and (near := difflib.get_close_matches(heading, missing, n=1, cutoff=0.85)):
+            yield heading, near[0]
 
 
 def _columns(head: Sequence[str]) -> dict[str, int]:
