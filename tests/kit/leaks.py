@@ -24,6 +24,8 @@ STORES = {
 WATCHED = ("helpers", "triton.runtime.interpreter", "triton.runtime.jit")
 """What the names of modules begin with."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGPIPE)
+OF_TORCH = ("__compiled_fn_", "__resume_at_")
+"""What the names begin with that torch.compile puts into a module; they go when their function is collected."""
 FREE = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR"}
 """Set by pytest, by terminals, and by torch when it first needs its compiler."""
 
@@ -111,7 +113,7 @@ def _replaced(before: State, after: State) -> Iterator[tuple[str, str, Any]]:
     for owner, names in before.attributes.items():
         now = after.attributes.get(owner, {})
         for name, was in names.items():
-            if now.get(name) is not was and callable(was):
+            if now.get(name) is not was and callable(was) and not name.startswith(OF_TORCH):
                 yield owner, name, was
 
 
