@@ -108,7 +108,8 @@ def run_course(arguments: argparse.Namespace) -> int:
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     announce(f"Making {len(solutions)} lessons in {arguments.dir} …")
     made = make_course(arguments.dir, solutions)
-    print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
+    many = "1 lesson" if len(made) == 1 else f"{len(made)} lessons"
+    print(f"{many} made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
     folder = handout.write_handout(arguments.dir, arguments.root)
     print(f"Hand out {folder}.zip, the course without solutions; nbgrader's exchange hands out its lessons alone.")
     print(f"What comes back belongs into {arguments.dir / 'submitted'}.")
@@ -179,15 +180,23 @@ def _positive(text: str) -> int:
 
 def run_grade(arguments: argparse.Namespace) -> int:
     """Grades and prints the summary; 1 where anyone or anything was passed over or could not be graded."""
-    from helpers.instructor.collect import course, submissions
-    from helpers.instructor.collect.ledger import absent, in_several_folders, read_ledger
+    from helpers.instructor.collect import course
     from helpers.instructor.collect.roster import roster_of
 
     if arguments.lesson and not arguments.source:
         raise NotebookError("--lesson says what the files of --from are. To grade some lessons, name them: --lessons.")
     released = course.lessons_of(arguments.dir)
-    wanted = [path.stem for path in chosen(arguments.lessons, list(released.values()))]
+    wanted = [path.stem for path in _of_course(arguments.lessons, arguments.dir)]
     people = roster_of(arguments.dir, arguments.roster)
+    with course.alone(arguments.dir):
+        return _grade(arguments, released, wanted, people)
+
+
+def _grade(arguments: argparse.Namespace, released: dict[str, Path], wanted: list[str], people: list) -> int:
+    """The same, with all that is known before anything is written."""
+    from helpers.instructor.collect import submissions
+    from helpers.instructor.collect.ledger import absent, in_several_folders, not_listed, read_ledger
+
     to_repair = _collect(arguments, list(released.values()), people) if arguments.source else False
     if composed := submissions.compose(arguments.dir):
         print("\n".join(composed))
@@ -223,6 +232,8 @@ def run_grade(arguments: argparse.Namespace) -> int:
     if (missing := absent(graded_ones, people, ledger)) and only is None:
         have = "has" if len(missing) == 1 else "have"
         print(f"{len(missing)} of {len(people)} {have} handed in nothing: {listed([one.key for one in missing], 20)}.")
+    if strangers := not_listed(graded_ones, people, ledger):
+        print(f"The roster does not have {listed(sorted(strangers), 20)}.")
     return int(bool(run.not_graded or run.passed_over or joined or to_repair))
 
 
@@ -230,7 +241,7 @@ def _collect(arguments: argparse.Namespace, released: list[Path], people: list) 
     """Copies what `--from` says to submitted/, and says what came; whether anything was passed over."""
     from helpers.instructor.collect import incoming
 
-    lesson = chosen([arguments.lesson], released)[0].stem if arguments.lesson else ""
+    lesson = _of_course([arguments.lesson], arguments.dir)[0].stem if arguments.lesson else ""
     if arguments.source.exists():
         announce(f"Reading {arguments.source} …")
     due = None
@@ -326,6 +337,7 @@ def run_feedback(arguments: argparse.Namespace) -> int:
     entered = gradebook.entered_by_hand(arguments.dir)
     paths = feedback.write(arguments.dir, graded(arguments.dir), entered, people, only)
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
+    print("".join(f"{line}\n" for line in _ungraded(arguments.dir)), end="")
     if not arguments.form:
         return 0
     if arguments.form not in feedback.RETURNS:
@@ -354,10 +366,9 @@ def run_export(arguments: argparse.Namespace) -> int:
 
     1 where students share what identifies them: to another system such grades are not given at all.
     """
-    from helpers.instructor.collect.course import lessons_of
     from helpers.instructor.collect.roster import roster_of
 
-    lessons = [path.stem for path in chosen(arguments.lessons, list(lessons_of(arguments.dir).values()))]
+    lessons = [path.stem for path in _of_course(arguments.lessons, arguments.dir)]
     people = roster_of(arguments.dir, arguments.roster)
     if (out := arguments.out) and (out.is_dir() or not out.parent.is_dir()):
         raise NotebookError(f"{out}: {os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)}.")
@@ -378,7 +389,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(export.encoded(text, arguments.format))
     else:
         sys.stdout.write(text.replace("\r\n", "\n"))
-    for line in (*export.unmatched(found, arguments.format), *doubled):
+    for line in (*export.unmatched(found, arguments.format), *doubled, *_ungraded(arguments.dir, lessons)):
         print(line, file=sys.stderr)
     return int(bool(doubled))
 
@@ -424,6 +435,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     print(understood.overview(found, groups))
     for one in absent({result.student for result in results}, people, read_ledger(arguments.dir)):
         print(f"{one.key}: has handed in nothing.")
+    print("".join(f"{line}\n" for line in _ungraded(arguments.dir)), end="")
     print(f"With a figure: {understood.write_page(arguments.dir, found, groups)}")
     return 0
 
@@ -445,6 +457,17 @@ def _graded_students(arguments: argparse.Namespace) -> tuple[list, set[str] | No
     return people, _named(arguments, students, people)
 
 
+def _ungraded(course: Path, lessons: list[str] | None = None) -> list[str]:
+    """A sentence that names the hand-ins that are not graded yet, as when `grade` is still at work; [] without any."""
+    from helpers.instructor.collect.course import lessons_of
+    from helpers.instructor.report.gradebook import ungraded
+
+    missing = ungraded(course, list(lessons_of(course)))
+    missing = [one for one in missing if lessons is None or one.rpartition(", ")[2] in lessons]
+    many = "1 notebook is" if len(missing) == 1 else f"{len(missing)} notebooks are"
+    return [f"{many} handed in and not graded: {'; '.join(missing[:5])}{' …' * (len(missing) > 5)}."] * bool(missing)
+
+
 def add_forget(commands: argparse._SubParsersAction) -> None:
     """Adds `forget DIR STUDENT`."""
     parser = _add_dir(commands, "forget", "Remove every trace of a student from a course directory.")
@@ -456,7 +479,7 @@ def add_forget(commands: argparse._SubParsersAction) -> None:
 
 def run_forget(arguments: argparse.Namespace) -> int:
     """Removes, and says what; 1 where a file other than the roster still holds the name."""
-    from helpers.instructor.collect.course import lessons_of
+    from helpers.instructor.collect.course import alone, lessons_of
     from helpers.instructor.collect.names import printable
     from helpers.instructor.collect.roster import ROSTER, roster_of
 
@@ -466,7 +489,8 @@ def run_forget(arguments: argparse.Namespace) -> int:
     announce(f"Looking for {printable(arguments.student)} in {arguments.dir} …")
     from helpers.instructor.collect.forget import forget
 
-    done = forget(arguments.dir, arguments.student, people, path if people and arguments.and_roster else None)
+    with alone(arguments.dir):
+        done = forget(arguments.dir, arguments.student, people, path if people and arguments.and_roster else None)
     print("\n".join(f"removed: {line}" for line in done.removed) or "There was nothing to remove.")
     for line in done.left:
         print(f"left, and still naming {printable(done.student)}: {line}")
@@ -481,10 +505,25 @@ def graded(course: Path) -> list:
     return results_of(course)
 
 
-def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
-    """The notebooks, of a folder or list, that names or beginnings of names stand for; without names, all.
+def _of_course(names: list[str], course: Path) -> list[Path]:
+    """The released notebooks of a course directory that names stand for, as `chosen`."""
+    from helpers.instructor.collect.course import lessons_of
 
-    Raises NotebookError for a name that stands for no notebook or for several.
+    try:
+        return chosen(names, list(lessons_of(course).values()))
+    except UnknownName as error:
+        add = f"`python -m helpers.instructor course {shlex.quote(str(course))}` adds lessons"
+        raise NotebookError(f"{error} {add}.") from None
+
+
+class UnknownName(NotebookError):
+    """A name stands for no notebook or for several."""
+
+
+def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
+    """The notebooks, of a folder or list, that names, beginnings of names or numbers stand for; without names, all.
+
+    Raises UnknownName for a name that stands for no notebook or for several.
     """
     solutions = sorted(among.glob("*.ipynb")) if isinstance(among, Path) else among
     if not solutions:
@@ -492,10 +531,11 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
     paths = []
     for name in names:
         stem = Path(name).name.removesuffix(".ipynb")
+        stem = stem.zfill(2) if stem.isdigit() else stem
         found = [path for path in solutions if path.stem == stem] or [p for p in solutions if p.stem.startswith(stem)]
         if len(found) != 1:
             known = ", ".join(path.stem for path in found or solutions)
-            raise NotebookError(f"'{name}' stands for {len(found)} solutions; choose one of {known}.")
+            raise UnknownName(f"'{name}' stands for {len(found)} notebooks; choose one of {known}.")
         paths += found
     return paths or solutions
 

@@ -113,7 +113,7 @@ def test_the_lesson_that_is_said_is_that_of_files_without_one(course, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--from", "nowhere.zip"], "There is no nowhere.zip."), (["--lessons", "99"], "'99' stands for 0"),
+    [(["--from", "nowhere.zip"], "There is no nowhere.zip."), (["--lessons", "99"], "05_online. `python"),
      (["--from", ".", "--lesson", "99"], "'99' stands for 0"), (["--roster", "no.csv"], "The roster no.csv cannot"),
      (["--lesson", "01"], "To grade some lessons, name them: --lessons.")],
 )  # fmt: skip
@@ -123,7 +123,46 @@ def test_what_is_not_there_is_an_error_in_one_sentence(options, said, course, ca
     assert said in error and error.count("\n") == 1
 
 
+def test_a_lesson_is_named_by_its_number(course, tmp_path):
+    assert main(["grade", str(course), "--from", moodle(tmp_path), "--lessons", "2"]) == 0
+
+
+def test_whom_the_roster_does_not_have_is_named(course, tmp_path, capsys):
+    (course / "roster.csv").write_text(f"folder\n{STUDENT}\n", encoding="utf-8")
+    main(["grade", str(course), "--from", moodle(tmp_path, classes.STUDENTS[:3])])
+    others = sorted({f"{one.name}_{one.number}" for one in classes.STUDENTS[:3]} - {STUDENT})
+    assert f"The roster does not have {', '.join(others)}.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["grade"], ["forget", "--and-roster"]])
+def test_of_two_runs_that_write_at_once_the_second_is_refused(command, graded, capsys):
+    hold = "import pathlib, sys; from helpers.instructor.collect.course import alone\n"
+    hold += "with alone(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    name, *options = command
+    arguments = [name, str(graded), *([STUDENT] if name == "forget" else []), *options]
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(graded)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        assert main(arguments) == 1
+        error = capsys.readouterr().err
+        other.stdin.close()
+    assert f"is being changed by another run, process {other.pid} of " in error and error.count("\n") == 1
+    assert (graded / "submitted" / STUDENT).exists()
+
+
 # export and report
+
+
+@pytest.mark.parametrize("command", ["export", "feedback", "report"])
+def test_notebooks_that_are_not_graded_are_named(command, graded, capsys):
+    main([command, str(graded)])
+    assert "not graded" not in "".join(capsys.readouterr())
+    (graded / "submitted" / STUDENT / TILE / f"{TILE}.ipynb").write_text("another")
+    gradebook.kept(graded, "Kim Lee_4714", TILE).unlink()
+    assert main([command, str(graded)]) == 0
+    said = "".join(capsys.readouterr())
+    assert f"2 notebooks are handed in and not graded: {STUDENT}, {TILE}; Kim Lee_4714, {TILE}.\n" in said
 
 
 def test_every_student_is_exported_with_what_moodle_matches(course, tmp_path):
@@ -356,15 +395,8 @@ def test_a_student_is_forgotten_everywhere_but_in_the_roster(called, graded, cap
     assert main(["forget", str(graded), called]) == 0
     out = capsys.readouterr().out
     assert naming(graded, "Müßig") == ["roster.csv"] and "left, and still naming" in out and "roster.csv" in out
-    for place in (
-        "submitted",
-        "autograded",
-        ".grading/results",
-        "feedback",
-        "gradebook.db",
-        "report.html",
-        "report.png",
-    ):
+    places = "submitted", "autograded", ".grading/results", "feedback", "gradebook.db", "report.html", "report.png"
+    for place in places:
         assert re.search(rf"^removed: {re.escape(place)}", out, re.MULTILINE)
 
 

@@ -226,6 +226,11 @@ def test_a_notebook_is_not_attempted_where_none_of_its_exercises_is():
     assert rows(data(exercise(), exercise(0, attempted=False, check="two")))["not attempted"] == "0"
 
 
+def test_a_notebook_that_cannot_be_read_is_not_one_without_answers():
+    unreadable = data(exercise(0, attempted=False)) | {"problem": "the file is empty"}
+    assert rows(unreadable)["not attempted"] == "0"
+
+
 def test_words_of_a_student_are_printed_without_what_moves_a_cursor():
     run = GradingRun(results=[Result("ada", LESSON, data(exercise(note="\x1b[2Jgone")))])
     assert run.notes()[-1] == "ada, one: ?[2Jgone"

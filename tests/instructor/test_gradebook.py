@@ -325,7 +325,9 @@ def test_late_work_loses_what_the_formula_says_in_page_and_export(two_days_late)
     assert export.grades(two_days_late).late["ada"] == [f"{LESSON} (48.0 h, 0.5 points less)"]
 
 
-@pytest.mark.parametrize(("extension", "points"), [("1", 5.0), ("02:2", 5.0), ("03:2", 4.5), ("03:2 02:0.5", 4.75)])
+@pytest.mark.parametrize(
+    ("extension", "points"), [("1", 5.0), ("02:2", 5.0), ("2:2", 5.0), ("03:2", 4.5), ("3:2 02:0.5", 4.75)]
+)
 def test_days_that_the_roster_gives_are_not_late(extension, points, two_days_late):
     assert lost(two_days_late, extension=extension)[1] == points
 

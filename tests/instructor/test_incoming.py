@@ -224,6 +224,17 @@ def test_groups_of_students_in_folders_are_no_students_even_where_a_group_has_on
     assert came(tmp_path) == {} and [line[:8] for line in done.passed_over] == ["A: holds", "B: holds"]
 
 
+def test_exports_of_a_system_of_which_one_has_one_student_are_no_students(tmp_path):
+    source = tmp_path / "inbox"
+    source.mkdir()
+    for number, students in (("02", ["ada_1", "ben_2"]), ("05", ["ada_1"])):
+        files = [(f"{student}_9_{number}_x.ipynb", b"x") for student in students]
+        (source / f"canvas {number}.zip").write_bytes(classes.zipped(files))
+    done = collect(source, tmp_path, ["02_x", "05_x"])
+    assert came(tmp_path) == {}
+    assert [line[:26] for line in done.passed_over] == ["canvas 02: holds 02_x with", "canvas 05: holds 05_x with"]
+
+
 def test_what_lies_in_submitted_is_there_already(tmp_path):
     (tmp_path / "submitted" / "ada").mkdir(parents=True)
     with pytest.raises(NotebookError, match="leave `--from` away"):

@@ -300,7 +300,7 @@ def test_command_line_writes_and_checks_lessons(solution: Path, capsys: pytest.C
 
 def test_command_line_names_an_unknown_solution(solution: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["--root", str(solution.parents[1]), "execute", "7"]) == 1
-    assert capsys.readouterr().err == "error: '7' stands for 0 solutions; choose one of 01_tiny.\n"
+    assert capsys.readouterr().err == "error: '7' stands for 0 notebooks; choose one of 01_tiny.\n"
 
 
 @pytest.mark.parametrize("command", [[], ["lessons"], ["execute"]], ids=" ".join)

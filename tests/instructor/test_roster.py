@@ -76,6 +76,12 @@ def test_a_roster_that_is_given_and_missing_is_an_error_and_the_course_s_own_is_
     assert roster_of(tmp_path) == [Person(name="Ada")]
 
 
+def test_an_extension_for_a_lesson_that_there_is_not_is_refused(tmp_path):
+    (tmp_path / "roster.csv").write_text("name,extension\nAda,2:3 99:1")
+    with pytest.raises(NotebookError, match=r"roster\.csv, Ada: an extension for 99; no lesson begins so\."):
+        roster_of(tmp_path)
+
+
 def test_decomposed_letters_in_a_roster_are_composed(tmp_path):
     assert roster(tmp_path, "folder\nJu\u0308rgen")[0].folder == "Jürgen"
 

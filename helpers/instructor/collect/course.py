@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
+import platform
 import re
 import shlex
 import sqlite3
@@ -116,6 +119,28 @@ def lessons_of(course: Path) -> dict[str, Path]:
 
 def _unreadable(gradebook: Path, why: object, make: str = "this") -> NotebookError:
     return NotebookError(f"{gradebook} cannot be read ({why}). Move it away and run {make} again; then {_ENTERED}.")
+
+
+@contextmanager
+def alone(course: Path) -> Iterator[None]:
+    """While it lasts no other process is in this context for the same course directory.
+
+    Raises NotebookError if one is. Where the file system knows no locks, nobody is kept out.
+    """
+    path = course / GRADING / "at-work"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                file.seek(0)
+                who = f"process {file.read().strip() or '?'}"
+                raise NotebookError(f"{course} is being changed by another run, {who}: wait until it ends.") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()} of {platform.node()}\n")
+        file.flush()
+        yield
 
 
 def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:

@@ -86,9 +86,9 @@ def collect(
                 done.passed_over.append(f"{printable(file.path)}: {problem}.")
             else:
                 notebooks[folders.of(one), one.lesson].append((file, one))
-        of_classes = any(len(_folders_within(several, key[1])) > 1 for key, several in notebooks.items())
+        of_classes = any(len(_students_within(several, key[1], lessons)) > 1 for key, several in notebooks.items())
         for (student, its_lesson), several in sorted(notebooks.items()):
-            within = _folders_within(several, its_lesson) if of_classes else []
+            within = _students_within(several, its_lesson, lessons) if of_classes else []
             if within:
                 done.passed_over.append(
                     f"{printable(student)}: holds {its_lesson} within {listed(within)}; if these are students, give "
@@ -138,7 +138,8 @@ def _unclear(one: HandIn) -> str:
     """What a path does not say; "" where it says whose it is and for which lesson."""
     if not one.student:
         return "names no student"
-    return "" if one.lesson else "names no lesson of this course; `--lesson` says which it is"
+    made = "names no lesson that this course directory has; `--lesson` says which it is, `course` adds lessons"
+    return "" if one.lesson else made
 
 
 class _Folders:
@@ -268,11 +269,14 @@ def _take(
     done.count += 1
 
 
-def _folders_within(several: Sequence[Arrived], lesson: str) -> list[str]:
-    """The folders within that of a student in which the lesson lies, unless it also lies above them.
+def _students_within(several: Sequence[Arrived], lesson: str, lessons: Sequence[str]) -> list[str]:
+    """The students whom a system names within what seems to be one student's.
 
-    Where somebody has several, they may be the students, and the folder around them a class.
+    Or the folders there in which the lesson lies, unless it also lies above them. If somebody has several, they may be
+    the students, and what is around them a class.
     """
+    if by_systems := students_of_systems(["/".join(one.file) for _, one in several if not one.system], lessons):
+        return sorted(by_systems)
     within = {tuple(part for part in one.file[:-1] if part != lesson)[:1] for _, one in several}
     plain = not any(one.system for _, one in several)
     return sorted(part for (part,) in within) if plain and () not in within else []

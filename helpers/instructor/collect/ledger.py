@@ -106,6 +106,12 @@ def absent(students: Iterable[str], people: Sequence[Person], ledger: Ledger) ->
     return [person for person in people if person not in there]
 
 
+def not_listed(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[str]:
+    """The students whom the roster does not have; none where there is no roster."""
+    known = who_is(students, people, ledger) if people else {}
+    return [student for student, one in known.items() if not meant_by(people, one)]
+
+
 def write_ledger(course: Path, ledger: Ledger) -> None:
     """Writes the table."""
     text = json.dumps({student: asdict(known) for student, known in ledger.items()}, indent=1, ensure_ascii=False)

@@ -43,14 +43,19 @@ class Person:
         tagged = dict(one.partition(":")[::2] for one in self.id.split() if ":" in one)
         return tagged.get(system, "") if tagged else self.id
 
-    def days_for(self, lesson: str) -> float | None:
-        """The days that are more for a lesson; None if nothing is said of it. Raises ValueError for other words."""
+    def extensions(self) -> dict[str, float]:
+        """The days that are more, by the beginning of a lesson's name, "" for all. ValueError for other text."""
         days: dict[str, float] = {}
         for part in re.split(r"[\s,;]+", self.extension.strip()) if self.extension else ():
             named, _, number = part.rpartition(":")
-            days[named] = float(number)
-            if not 0 <= days[named] < 10_000:
+            days[named.zfill(2) if named.isdigit() else named] = more = float(number)
+            if not 0 <= more < 10_000:
                 raise ValueError(number)
+        return days
+
+    def days_for(self, lesson: str) -> float | None:
+        """The days that are more for a lesson; None if nothing is said of it."""
+        days = self.extensions()
         return next((days[named] for named in sorted(days, reverse=True) if lesson.startswith(named)), None)
 
     def or_else(self, other: Person) -> Person:

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.lms import SYSTEMS, headings_of
 from helpers.instructor.collect.names import composed, folder_name, unusable
 from helpers.instructor.collect.person import Person, letters_of
@@ -82,7 +83,7 @@ def read_roster(path: Path) -> list[Person]:
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
     for person in people:
         try:
-            person.days_for("")
+            person.extensions()
         except ValueError:
             said = f"{path.name}, {person.key}: the extension {person.extension!r} is not days, as 3 or 02:3 05:1."
             raise NotebookError(said) from None
@@ -99,9 +100,18 @@ def read_roster(path: Path) -> list[Person]:
 
 
 def roster_of(course: Path, given: Path | None = None) -> list[Person]:
-    """The people of the roster that is given, or else of the course directory; [] where there is none."""
+    """The people of the roster that is given, or else of the course directory; [] where there is none.
+
+    Raises NotebookError as `read_roster` does, and for an extension for a lesson that there is not.
+    """
     path = given or course / ROSTER
-    return read_roster(path) if given or path.exists() else []
+    people = read_roster(path) if given or path.exists() else []
+    lessons = {one.stem for folder in (course / "release", REPOSITORY / "solutions") for one in folder.rglob("*.ipynb")}
+    for person in people:
+        for named in person.extensions():
+            if not any(lesson.startswith(named) for lesson in lessons):
+                raise NotebookError(f"{path.name}, {person.key}: an extension for {named}; no lesson begins so.")
+    return people
 
 
 def without(path: Path, person: Person) -> bytes:

@@ -99,7 +99,7 @@ class GradingRun:
         for lesson in sorted({result.lesson for result in self.results}):
             own = [result for result in self.results if result.lesson == lesson]
             full = sum(result.points == result.max_points for result in own)
-            none = sum(not any(exercise["attempted"] for exercise in result.data["exercises"]) for result in own)
+            none = sum(_is_blank(result.data) for result in own)
             mean = sum(result.points for result in own) / len(own)
             look = sum(any(exercise["note"] for exercise in result.data["exercises"]) for result in own)
             new = sum((result.student, lesson) in self.new for result in own)
@@ -142,6 +142,11 @@ class GradingRun:
         reasons = Counter(one for one, _ in found if isinstance(one, str))
         lines = [f"Speed on a GPU, as a fraction of a copy's: {'; '.join(fractions)}."] if fractions else []
         return [*lines, *(f"{count} kernels {reason}." for reason, count in reasons.items())]
+
+
+def _is_blank(data: dict[str, Any]) -> bool:
+    """Whether a notebook that could be read has no answer."""
+    return not (data.get("problem") or any(exercise["attempted"] for exercise in data["exercises"]))
 
 
 def _printable(line: str) -> str:

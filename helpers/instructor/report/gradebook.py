@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -36,6 +36,7 @@ from sqlalchemy.exc import SAWarning
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.engine.files import NotRegular, read_regular, write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING
+from helpers.instructor.collect.submissions import same_as, submitted
 from helpers.instructor.publish.notebooks import NotebookError, to_bytes
 from helpers.instructor.report.rule import rule_of
 
@@ -155,6 +156,21 @@ def results_of(course: Path) -> list[Result]:
         data = json.loads(path.read_text(encoding="utf-8"))
         found.append(Result(path.parent.name, path.stem, rule(data)))
     return found
+
+
+def ungraded(course: Path, lessons: Sequence[str]) -> list[str]:
+    """The hand-ins of which there is no result, or that of another notebook, as in "ada, 02_your_first_kernel"."""
+    missing = []
+    for one in submitted(course, lessons)[0]:
+        try:
+            key = json.loads(kept(course, one.student, one.lesson).read_text(encoding="utf-8"))["key"]
+            if key.rpartition("-")[2] not in ("", same_as(one.contents())):
+                missing.append(f"{one.student}, {one.lesson}")
+        except NotRegular:
+            continue
+        except (OSError, ValueError, KeyError):
+            missing.append(f"{one.student}, {one.lesson}")
+    return missing
 
 
 def kept(course: Path, student: str, lesson: str) -> Path:
