@@ -76,13 +76,17 @@ def test_a_mask_of_places_is_found_where_it_shows_in_every_wrong_case():
     assert (masked_by_place([right, other]), masked_by_place([])) == (0, 0)
 
 
+RAN, GIVEN_UP, NOT_BEGUN = Trial(), Trial(skipped=True), Trial(End.NOT_RUN)
+
+
 @pytest.mark.parametrize(
-    ("ends", "slow"),
+    ("trials", "slow"),
     [
-        ((End.RETURNED, End.NOT_RUN), 1),
-        ((End.NOT_RUN, End.NOT_RUN), 0),
-        ((End.RETURNED, End.OUT_OF_TIME, End.NOT_RUN), 0),
+        ((RAN, NOT_BEGUN), 1),
+        ((RAN, GIVEN_UP), 1),
+        ((NOT_BEGUN, NOT_BEGUN), 0),
+        ((RAN, Trial(End.OUT_OF_TIME), NOT_BEGUN), 0),
     ],
 )
-def test_too_slow_is_right_as_far_as_it_ran(ends, slow):
-    assert too_slow([Seen("a case", X, Trial(end), end is End.RETURNED) for end in ends]) == slow
+def test_too_slow_is_right_as_far_as_it_ran(trials, slow):
+    assert too_slow([Seen("a case", X, trial, trial is RAN) for trial in trials]) == slow

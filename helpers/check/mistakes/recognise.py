@@ -188,8 +188,12 @@ def ended(end: End) -> Explains:
 
 
 def too_slow(seen: Sequence[Seen]) -> float:
-    """All that ran is right, and the time was over before the others."""
-    return 1.0 * (any(case.ok for case in seen) and all(case.ok or case.trial.end is End.NOT_RUN for case in seen))
+    """All that ran is right, and the others were given up, or the time was over before them."""
+
+    def unseen(case: Seen) -> bool:
+        return case.trial.skipped or case.trial.end is End.NOT_RUN
+
+    return 1.0 * (any(case.ok for case in seen) and all(case.ok or unseen(case) for case in seen))
 
 
 def came_back(kind: str) -> Explains:
