@@ -77,8 +77,10 @@ def of_tensors(
         if trial.end is End.OUT_OF_MEMORY and overlaps:
             return Trial(launches=asked, sampled=True, skipped=True)
         return trial
-    # An integer for each row, such as a target, may be looked at by PyTorch too.
-    operations = [one for one in counted.operations if not one.of_integers or max(one.loads, one.stores) > len(x)]
+    # An integer for each row, such as a target, may be looked at by PyTorch too, a few times.
+    of_integers = sum(max(one.loads, one.stores) for one in counted.operations if one.of_integers)
+    free = of_integers <= _LOOKS * (1 + len(x))
+    operations = [one for one in counted.operations if not (one.of_integers and free)]
     eager = [one for one in operations if not one.is_kernel]
     tickets = sum(_free_tickets(launch, problem) for launch in launches)
     trial = Trial(
@@ -180,6 +182,9 @@ def launches_to_compile() -> Iterator[list[dict[str, Any]]]:
         yield asked
 
 
+_LOOKS = 32
+"""How often PyTorch may look at an integer for each row."""
+
 TWICE = 1024
 """Elements up to which a tensor is given to an answer twice."""
 
@@ -219,12 +224,13 @@ class Patience:
     its time is over.
     """
 
-    MOST_ACCESSES = 4000
+    MOST_ACCESSES = 16_000
+    MOST_OF_MANY_ROWS = 4000
     MOST_LAUNCHES = 100
 
     def __init__(self, rows: int, launches: list[interpreter.LaunchTraffic]) -> None:
         self.rows, self.launches = rows, launches
-        self.accesses, self.next = 0, self.MOST_ACCESSES
+        self.accesses, self.next = 0, self.MOST_OF_MANY_ROWS if rows > MANY else self.MOST_ACCESSES
 
     @contextmanager
     def context(self) -> Iterator[None]:
@@ -239,7 +245,7 @@ class Patience:
     def _accessed(self, memory: Memory) -> None:
         self.accesses += 1
         if self.accesses >= self.next:
-            self.next += self.MOST_ACCESSES // 4
+            self.next += self.MOST_OF_MANY_ROWS // 4
             if self._nears_its_end(memory):
                 raise Enough
 
