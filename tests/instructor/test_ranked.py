@@ -92,9 +92,16 @@ def test_without_messages_nothing_of_the_other_shards_arrives(workshop):
     assert report.attempted and report.points == 0
 
 
-COLUMNS_FOR_NOTHING = WRONG["sharded_softmax"]["logits of the widest shard"].code.replace(
-    "def softmax_of_shard(", SAYS_LITTLE
-)
+WIDEST = WRONG["sharded_softmax"]["logits of the widest shard"].code
+TWICE = WRONG["sharded_softmax"]["a maximum, then a sum"].code
+COLUMNS_FOR_NOTHING = WIDEST.replace("def softmax_of_shard(", SAYS_LITTLE)
+KEEPS_WHAT_CAME = """
+brings, kept = softmax_of_shard, {}
+def softmax_of_shard(shard, group):
+    if kept.get("shard") is not shard:
+        kept.update(shard=shard, y=brings(shard, group))
+    return kept["y"]
+"""
 LOOKS_BESIDE_ITS_SHARD = """
 def softmax_of_shard(shard, group):
     whole = shard.as_strided((len(shard), shard.stride(0)), (shard.stride(0), 1), 0)
@@ -126,6 +133,8 @@ FarWire.send = lambda self, header, payload=b"": tells(self, header | {{"sent": 
     ("code", "points", "named"),
     [
         pytest.param(COLUMNS_FOR_NOTHING, 2, "columns_cross", id="columns for nothing"),
+        pytest.param(WIDEST + KEEPS_WHAT_CAME, 2, "columns_cross", id="columns for nothing the second time"),
+        pytest.param(TWICE + KEEPS_WHAT_CAME, 2, "too_many_collectives", id="two collectives, then none"),
         pytest.param(LOOKS_BESIDE_ITS_SHARD, 0, "nothing_crosses", id="what lies beside a shard"),
         pytest.param(OVERWRITES_AND_HIDES_IT, 0, None, id="overwritten and hidden"),
         pytest.param(OVERWRITES_IN_COMPANY, 0, None, id="overwritten in company alone"),

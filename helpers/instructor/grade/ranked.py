@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 
-from helpers.check.trial.ranked import LIMIT_S, Sharded, arguments, fault, told_of_ranks
+from helpers.check.trial.ranked import LIMIT_S, Sharded, arguments, fault, kept_as, told_of_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.instructor.sandbox import trials
@@ -169,13 +170,15 @@ def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: thread
     """The trial of one case.
 
     What a process does to its own memory cannot be seen from here. So the ranks are called twice, and are given nothing
-    new for the call that counts: whoever has overwritten a shard has it no more.
+    new for the second call: whoever has overwritten a shard has it no more. The first call counts, before which no rank
+    has heard of the other shards.
     """
     given = arguments(case)
     first = _once(sandboxes, name, given, spent, case.groups, case.members)
     if first.answer[0]:
         return first
-    return _once(sandboxes, name, [None] * len(given), spent, case.groups, case.members)
+    second = _once(sandboxes, name, [None] * len(given), spent, case.groups, case.members)
+    return second if second.answer[0] else replace(first, answer=kept_as(second.answer, first.answer))
 
 
 def _once(
