@@ -400,10 +400,10 @@ ALLOW, PRETEND, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 REFUSED = PRETEND | errno.EPERM
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 (SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ, SETPRIORITY, SETSCHEDULER, SETATTRIBUTES,
- FCNTL, FUTEX, PREADV2) = range(15)  # fmt: skip
+ FCNTL, FUTEX, PREADV2, FADVISE, EVENTFD, GETSOCKOPT) = range(18)  # fmt: skip
 NUMBERS = {
-    "x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0, 141, 144, 314, 72, 202, 327),
-    "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63, 140, 119, 274, 25, 98, 286),
+    "x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0, 141, 144, 314, 72, 202, 327, 221, 290, 55),
+    "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63, 140, 119, 274, 25, 98, 286, 223, 19, 209),
 }
 
 
@@ -448,6 +448,11 @@ def decided(machine, call, *arguments, same_user=False, architecture=None, of_ra
         pytest.param(PREADV2, (3, 0, 1, 0, 0, 8), False, REFUSED, id="reading what is in memory alone"),
         pytest.param(PREADV2, (3, 0, 1, 0, 0, 2), False, ALLOW, id="reading with other flags"),
         pytest.param(451, (), False, REFUSED, id="asking what is in memory"),
+        pytest.param(FADVISE, (3, 0, 0, 4), False, REFUSED, id="throwing out of memory what all read"),
+        pytest.param(EVENTFD, (0, 0), False, REFUSED, id="an event with a number"),
+        pytest.param(434, (1, 0), False, REFUSED, id="a file of a process, which counts all"),
+        pytest.param(GETSOCKOPT, (3, 1, 57), False, REFUSED, id="the cookie of a socket"),
+        pytest.param(GETSOCKOPT, (3, 1, 16), False, ALLOW, id="another property of a socket"),
         pytest.param(PRLIMIT, (0, 4, 0, 1 << 32), False, ALLOW, id="reading the limit of cores"),
         pytest.param(PRLIMIT, (0, 4, 4096), False, PRETEND, id="setting it"),
         pytest.param(PRLIMIT, (0, 4, 1 << 32), False, PRETEND, id="setting it from a high address"),
@@ -462,6 +467,7 @@ def decided(machine, call, *arguments, same_user=False, architecture=None, of_ra
         pytest.param(CHMOD, (3, 0o777), False, ALLOW, id="modes of one's own files"),
         pytest.param(CHMOD, (3, 0o777), True, REFUSED, id="modes of the instructor's"),
         pytest.param(CLONE, (0x10000011,), False, REFUSED, id="a new user namespace"),
+        pytest.param(CLONE, (0x00001011,), False, REFUSED, id="a new process with a file"),
         pytest.param(CLONE, (0x00000011,), False, ALLOW, id="a new process"),
         pytest.param(435, (), False, PRETEND | errno.ENOSYS, id="clone3"),
         pytest.param(READ, (), True, ALLOW, id="what is not listed"),

@@ -131,6 +131,12 @@ BETWEEN = {
         f"{FILE}; fcntl.fcntl(file, 1036, struct.pack('Q', 3))",
         "struct.unpack('Q', fcntl.fcntl(file, 1035, bytes(8)))[0] == 3",
     ),
+    "numbers of events (eventfd)": (
+        "about = lambda event: open(f'/proc/self/fdinfo/{event}').read(); "
+        "number = lambda: int(about(called(libc.eventfd(0, 0))).split('-id:')[1].split()[0]); first = number()",
+        "called(libc.eventfd(0, 0))",
+        "number() != first + 1",
+    ),
     "events of files (inotify)": (
         "events = called(libc.inotify_init1(0o4000)); "
         "called(libc.inotify_add_watch(events, os.__file__.encode(), 0xFFF))",

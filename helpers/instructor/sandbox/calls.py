@@ -53,8 +53,8 @@ def _everywhere(number: int) -> _Call:
 
 _UNIX, _STREAM, _SEQPACKET, _KIND_OF_SOCKET = 1, 1, 5, 0xF
 _CORE = 4  # RLIMIT_CORE, which stays 1: not even a program that collects cores is then started
-_NEW_NAMESPACES = 0x7E020080
-"""Flags of clone: CLONE_NEWNS, NEWTIME, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
+_NEW_NAMESPACES, _PIDFD = 0x7E020080, 0x1000
+"""Flags of clone: CLONE_NEWNS, NEWTIME, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; and CLONE_PIDFD."""
 
 _OF_ONE_S_OWN = (0, 1, 2, 3, 4, 1030, 1032)
 """Commands of fcntl that concern a file as this process has it open: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
@@ -62,6 +62,7 @@ F_DUPFD_CLOEXEC, F_GETPIPE_SZ. All others concern a file that other processes ha
 _PRIVATE, _COMMAND = 128, 127
 _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
 _ONLY_IF_CACHED = 8  # RWF_NOWAIT
+_OF_SOCKETS, _COOKIE = 1, 57  # SOL_SOCKET, SO_COOKIE
 
 _SHARED = {
     # Locks, leases, hints and events of files, and whether a page of one is in memory.
@@ -69,12 +70,16 @@ _SHARED = {
     "inotify_init": _Call((253, None)), "inotify_init1": _Call((294, 26)), "fanotify_init": _Call((300, 262)),
     "mincore": _Call((27, 232)), "cachestat": _everywhere(451),
     "preadv2": _Call((327, 286), ((_Test(5, _ONLY_IF_CACHED, True, _ONLY_IF_CACHED),),)),
+    "fadvise64": _Call((221, 223)),
+    # What the kernel numbers for all processes together: of these a file tells the number, or a socket its cookie.
+    "eventfd": _Call((284, None)), "eventfd2": _Call((290, 19)), "pidfd_open": _everywhere(434),
+    "getsockopt": _Call((55, 209), ((_Test(1, _OF_SOCKETS, True), _Test(2, _COOKIE, True)),)),
     # What the whole machine has: its log, the number of its processes, names of sockets, locked memory.
     "syslog": _Call((103, 116)), "sysinfo": _Call((99, 179)), "bind": _Call((49, 200)),
     "mlock": _Call((149, 228)), "mlock2": _Call((325, 284)), "mlockall": _Call((151, 230)),
 }  # fmt: skip
-"""By which two sandboxes could talk. What they still notice of each other is how long things take, and how far the
-kernel's own counts have gone."""
+"""By which two sandboxes could talk. What they still notice of each other is how long things take, how far the
+kernel's own counts have gone, and how many processes share a page of a file that all of them read (smaps)."""
 
 _OF_RANKS = {
     "futex": _Call((202, 98), (
@@ -155,7 +160,7 @@ def program(machine: str, same_user: bool = False, beside_gpu: bool = False, of_
         steps += _steps(call, which)
     others = [*_clause(_PRLIMIT_OF_OTHERS, errno.EPERM)] if same_user else []
     steps += _steps(_PRLIMIT, which, others)
-    steps += [(_EQUAL, 0, 3, _CLONE[which]), (_LOAD, 0, 0, _ARGUMENTS), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
+    steps += [(_EQUAL, 0, 3, _CLONE[which]), (_LOAD, 0, 0, _ARGUMENTS), (_ANY_BIT, 0, 1, _NEW_NAMESPACES | _PIDFD)]
     steps += [(_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
