@@ -56,6 +56,12 @@ def test_a_name_that_a_spreadsheet_would_run_is_text(form, column, student):
     assert f"'{student}" in names and student not in names
 
 
+@pytest.mark.parametrize("form", ["csv", "canvas"])
+def test_a_name_holds_nothing_that_a_terminal_would_run(form):
+    eve = Grades({"eve": {}}, {"01": 4}, {"eve": Person("eve", "E\x1b[2Jve")})
+    assert "\x1b" not in written(eve, form)
+
+
 def test_canvas_matches_by_id_whatever_the_name():
     assert rows("canvas")["Grace Hopper"] == ["Grace Hopper", "4711", "s-1", "", "A", "2", ""]
     assert rows("canvas")["'=HYPERLINK(1)"][:4] == ["'=HYPERLINK(1)", "4712", "", "@home"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.files import NotRegular, link_in, read_regular
+from helpers.instructor.collect.names import printable
 from helpers.instructor.collect.paths import says
 from helpers.instructor.collect.sources import LARGEST
 from helpers.instructor.grade import notebook
@@ -38,7 +39,7 @@ def lesson_of(path: Path, lessons: Path, name: str = "") -> Path:
     known = {lesson.stem: lesson for lesson in sorted(lessons.glob("*.ipynb"))}
     found = says(f"{name}.ipynb" if name else path.name, list(known))
     if found not in known:
-        raise NotebookError(f"{name or path.name} speaks of no lesson: say which it is, as in --lesson 02.")
+        raise NotebookError(f"{printable(name or path.name)} speaks of no lesson: say which it is, as in --lesson 02.")
     return known[found]
 
 

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -213,7 +214,8 @@ def _number(points: float | None) -> str:
 
 
 def _cell(name: str) -> str:
-    """A name that a spreadsheet does not take for a formula."""
+    """A name that a spreadsheet does not take for a formula, nor a terminal for a command."""
+    name = "".join(letter for letter in name if letter in "\t\r\n" or unicodedata.category(letter) != "Cc")
     return f"'{name}" if name[:1] in tuple("=+-@\t\r＝＋－＠") else name
 
 
