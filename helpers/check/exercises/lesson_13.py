@@ -57,8 +57,8 @@ _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
         lambda given: _one_is(given, lambda way, value: [times * value for times in (2, 3, 4, 8)]),
         Diagnosis(
             "bytes_of_all_ranks",
-            "The bytes are counted once for each rank that gets them.",
-            "What does one rank hand in, whoever receives it?",
+            "The bytes are counted more than once.",
+            "What does one rank hand in, whoever receives it, and whatever steps a collective takes inside?",
             3,
         ),
     ),

@@ -179,6 +179,13 @@ LOSS_OF_SHARDS = (
         (_X_TARGET, f"at, every = {_CLAMPED}\n    x_target[every] = shard[every, at[every]]"),
     ),
     _OF_SHARD.mistake(
+        "place_ignored",
+        "A target 100 columns before a shard is taken for an ignored one.",
+        "Is −100 a mark among the classes, or among the columns of a shard?",
+        3,
+        ("target != -100", "(target != -100) & (target - start != -100)"),
+    ),
+    _OF_SHARD.mistake(
         "edge_of_shard",
         "A target in the first or the last column of a shard is lost.",
         "For which values of target − start is the target in this shard?",

@@ -126,7 +126,7 @@ def _asked(group: int, **dimensions: Dimension) -> Asked:
         row="scores",
         length=200,
         few={"S": 2},
-        options=({"S": 1, "H": 9}, {"S": 3, "BLOCK_N": 16}, {"S": 40, "BLOCK_N": 128, "H": 1, "N": 100}),
+        options=({"S": 1, "H": 9}, {"S": 3, "BLOCK_N": 16}, {"S": 41, "BLOCK_N": 128, "H": 1, "N": 107}),
     )
 
 
