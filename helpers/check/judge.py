@@ -108,12 +108,36 @@ def is_settled(exercise: TensorExercise, tried: Tried) -> bool:
     return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= CERTAIN
 
 
+_MOST_UNSEEN, _LEAST_TIMES, _MOST_TIMES = 3, 1 / 8, 5
+"""Cases of few rows that may be too slow for the interpreter, and how long their rows are, as multiples of the longest
+ones that have run to their end: enough for small tiles, and little for who gives up whatever it cannot do."""
+
+
+def _is_unseen(trial: Trial) -> bool:
+    """Whether it was given up, and not for its many rows: of these, other cases show the same numbers."""
+    return trial.skipped and not trial.sampled
+
+
+def _are_long(tried: Tried, seen: Sequence[Seen]) -> bool:
+    """Whether the cases that were given up are few, and have long rows."""
+    sizes = [sum(map(torch.numel, problem.inputs)) / max(1, len(problem.x)) for problem, _ in tried.values()]
+    both = list(zip(sizes, seen, strict=True))
+    longest = max((size for size, case in both if case.ok and not case.trial.skipped), default=0)
+    unseen = [size for size, case in both if _is_unseen(case.trial)]
+    long = (_LEAST_TIMES * longest <= size <= _MOST_TIMES * longest for size in unseen)
+    return len(unseen) <= _MOST_UNSEEN and all(long)
+
+
 def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[Finding], list[Seen]]:
     findings, seen = [], []
     for case, (problem, trial) in tried.items():
         few = shown_rows(problem, trial)
         findings.append(_finding(exercise, f"{on}{case}", few, trial))
         seen.append(Seen(case, few.x, trial, findings[-1].ok, few.inputs[1:], few.options))
+    if (unseen := [n for n, case in enumerate(seen) if _is_unseen(case.trial)]) and not _are_long(tried, seen):
+        said = "not run to its end, after very many loads and stores: larger tiles take fewer"
+        for n in unseen:
+            findings[n], seen[n] = replace(findings[n], ok=False, seen=said), replace(seen[n], ok=False)
     return findings, seen
 
 
@@ -230,9 +254,7 @@ def _finding(exercise: TensorExercise, case: str, problem: Problem, trial: Trial
     if trial.raised:
         return stopped(case, trial)
     if trial.skipped and exercise.loads is not None:
-        if trial.sampled:  # there are other cases, of fewer rows, that show the same numbers
-            return Finding(case, True, "not run to its end, which takes very long")
-        return Finding(case, False, "not run to its end, after very many loads and stores: larger tiles take fewer")
+        return Finding(case, True, "not run to its end, which takes very long")
     if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
     if not trial.results:

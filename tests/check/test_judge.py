@@ -58,6 +58,8 @@ class Told:
     seed: int | None = None
 
     x: torch.Tensor = X
+    rows: dict[str, torch.Tensor] = field(default_factory=dict)
+    """In place of x, by case."""
 
     def drivers(self, problems, kernel):
         self.seed = problems.seed
@@ -68,7 +70,9 @@ class Told:
         return self.beside(self.gpu)
 
     def beside(self, trials):
-        return {case: (replace(posed(self.x), seed=self.seed), trial) for case, trial in trials.items()}
+        return {
+            case: (replace(posed(self.rows.get(case, self.x)), seed=self.seed), trial) for case, trial in trials.items()
+        }
 
     def compiled(self, launches):
         self.launches = launches
@@ -212,11 +216,22 @@ def test_a_sampled_launch_is_no_part_of_the_budget():
     assert judged(right(), right(sampled=True, rows=[0, 1], loads=1000)).points == 4
 
 
+GIVEN_UP = Trial(kernels=1, stored_by_kernels=1, skipped=True)
+
+
 @pytest.mark.parametrize("many_rows", [True, False])
-def test_of_many_rows_a_launch_that_was_given_up_is_not_wrong_and_of_few_nobody_knows_what_it_returns(many_rows):
-    report = judged(right(), Trial(kernels=1, stored_by_kernels=1, skipped=True, sampled=many_rows))
+def test_of_few_rows_a_few_cases_may_be_given_up_and_of_many_rows_any_number(many_rows):
+    given_up = replace(GIVEN_UP, sampled=many_rows)
+    assert judged(right(), *[given_up] * 3).passed
+    report = judged(right(), *[given_up] * 4)
     assert report.passed is many_rows
     assert many_rows or (report.points, report.diagnosis.id) == (0, "too_slow")
+
+
+@pytest.mark.parametrize(("columns", "passed"), [(1, True), (15, True), (16, False)])
+def test_rows_of_a_case_that_was_given_up_are_not_much_longer_than_those_that_ran_which_are_of_3(columns, passed):
+    told = Told({"ran": right(), "given up": GIVEN_UP}, rows={"given up": torch.zeros(2, columns)})
+    assert KERNEL.report(told, seed=7).passed is passed
 
 
 # The second call

@@ -119,14 +119,12 @@ def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[A
 
 GRID, COARSE = 256, 32
 """Steps of the numbers u from 0 to 1, if there is one, and if there are two."""
-_SHIFT = random.random()
-"""Of all numbers u but 0, in steps: another one in each process, so that no answer knows them."""
 NOT_BY_U = "another pick for the same u"
 
 
-def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]:
+def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple, shift: float = 0.0) -> list[Any]:
     """Merges two triples (m, l, pick) by the answer, with each u of a grid; a pair of triples is merged first, with
-    each of two numbers.
+    each of two numbers. All numbers but 0 are moved by `shift` of a step.
 
     Returns the pairs (m, l) that there are, two at most; each pick with its share of the grid; and how nearly the grid
     shows a share. If the answer returns something else than three numbers, just that; NOT_BY_U if it is asked again, in
@@ -137,7 +135,7 @@ def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]
     steps = COARSE if inner else GRID
     every = list(itertools.product(range(steps), repeat=2 if inner else 1))
     for numbers in every + random.sample(every, COARSE):
-        u, *v = ((n + _SHIFT) / steps if n else 0.0 for n in numbers)
+        u, *v = ((n + shift) / steps if n else 0.0 for n in numbers)
         parts = [_plain(answer(*one, *v)) if one is inner else one for one in (a, b)]
         odd = [one for one in parts if not _are_numbers(one)]
         got = odd[0] if odd else _plain(answer(*parts, u))

@@ -169,7 +169,9 @@ def loss_cases(draw: Random) -> dict[str, tuple[Sharded, Any]]:
     made = {}
     for (case, one), choose in zip(_sharded(draw), cycle((_some_ignored, _at_edges, _on_last)), strict=False):
         made[case] = one._replace(target=_targets(draw, one, choose))
-    made["two ranks, a target 100 columns before the second"] = Sharded(_random(draw, 2, [138]), [130, 8], [30, 134])
+    made["two ranks, a target 100 columns before the second: random numbers"] = Sharded(
+        _random(draw, 2, [138]), [130, 8], [30, 134]
+    )
     made["four equal shards: no row counts"] = Sharded(_random(draw, 3, [24]), [6] * 4, [-100] * 3)
     cases = {}
     for case, one in made.items():

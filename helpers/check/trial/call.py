@@ -10,6 +10,7 @@ import inspect
 import io
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
@@ -224,13 +225,14 @@ class Patience:
     its time is over.
     """
 
-    MOST_ACCESSES = 16_000
+    MOST_ACCESSES, SECONDS = 12_000, 8
+    """Of few rows: it is ended after this number, or this processor time."""
     MOST_OF_MANY_ROWS = 4000
     MOST_LAUNCHES = 100
 
     def __init__(self, rows: int, launches: list[interpreter.LaunchTraffic]) -> None:
         self.rows, self.launches = rows, launches
-        self.accesses, self.next = 0, self.MOST_OF_MANY_ROWS if rows > MANY else self.MOST_ACCESSES
+        self.accesses, self.next, self.began = 0, self.MOST_OF_MANY_ROWS, time.process_time()
 
     @contextmanager
     def context(self) -> Iterator[None]:
@@ -246,8 +248,12 @@ class Patience:
         self.accesses += 1
         if self.accesses >= self.next:
             self.next += self.MOST_OF_MANY_ROWS // 4
-            if self._nears_its_end(memory):
+            if self._is_long() and self._nears_its_end(memory):
                 raise Enough
+
+    def _is_long(self) -> bool:
+        spent = time.process_time() - self.began
+        return self.rows > MANY or self.accesses >= self.MOST_ACCESSES or spent >= self.SECONDS
 
     def _nears_its_end(self, memory: Memory) -> bool:
         ended = memory.accesses_of
