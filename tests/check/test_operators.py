@@ -66,9 +66,9 @@ def test_a_kernel_says_what_it_takes(x):
 
 @needs.interpreter  # beside a GPU the function is sent anew for each kernel, and counts nothing
 def test_a_count_of_the_calls_is_refused():
-    calls = iter(range(100))
-    report = EXERCISES["looks_right"].report_on(lambda fn: next(calls) < 5, seed=0)
-    assert not report.passed and report.diagnosis.id == "right_refused"
+    calls = iter(range(100))  # each of the children counts for itself
+    report = EXERCISES["looks_right"].report_on(lambda fn: next(calls) < 1, seed=0)
+    assert not report.passed and report.diagnosis.id in ("right_refused", "right_refused_all")
 
 
 def test_points_are_shares_of_what_is_told_apart():
