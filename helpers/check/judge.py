@@ -108,9 +108,9 @@ def is_settled(exercise: TensorExercise, tried: Tried) -> bool:
     return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= CERTAIN
 
 
-_MOST_UNSEEN, _LEAST_TIMES, _MOST_TIMES = 3, 1 / 8, 5
-"""Cases of few rows that may be too slow for the interpreter, and how long their rows are, as multiples of the longest
-ones that have run to their end: enough for small tiles, and little for who gives up whatever it cannot do."""
+_FARTHEST = 5
+"""A case that is too slow for the interpreter counts as right if its rows are longer than any that have run to their
+end, and at most this many times as long. So an answer cannot give up whatever it is wrong at."""
 
 
 def _is_unseen(trial: Trial) -> bool:
@@ -118,14 +118,13 @@ def _is_unseen(trial: Trial) -> bool:
     return trial.skipped and not trial.sampled
 
 
-def _are_long(tried: Tried, seen: Sequence[Seen]) -> bool:
-    """Whether the cases that were given up are few, and have long rows."""
+def _hidden(tried: Tried, seen: Sequence[Seen]) -> list[int]:
+    """The places of the cases that were given up, and about which the others say too little."""
     sizes = [sum(map(torch.numel, problem.inputs)) / max(1, len(problem.x)) for problem, _ in tried.values()]
-    both = list(zip(sizes, seen, strict=True))
-    longest = max((size for size, case in both if case.ok and not case.trial.skipped), default=0)
-    unseen = [size for size, case in both if _is_unseen(case.trial)]
-    long = (_LEAST_TIMES * longest <= size <= _MOST_TIMES * longest for size in unseen)
-    return len(unseen) <= _MOST_UNSEEN and all(long)
+    ran = [size for size, case in zip(sizes, seen, strict=True) if case.ok and not case.trial.skipped]
+    longest = max(ran, default=0)
+    told = [longest < size <= _FARTHEST * longest for size in sizes]
+    return [n for n, case in enumerate(seen) if _is_unseen(case.trial) and not told[n]]
 
 
 def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[Finding], list[Seen]]:
@@ -134,10 +133,9 @@ def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[F
         few = shown_rows(problem, trial)
         findings.append(_finding(exercise, f"{on}{case}", few, trial))
         seen.append(Seen(case, few.x, trial, findings[-1].ok, few.inputs[1:], few.options))
-    if (unseen := [n for n, case in enumerate(seen) if _is_unseen(case.trial)]) and not _are_long(tried, seen):
+    for n in _hidden(tried, seen):
         said = "not run to its end, after very many loads and stores: larger tiles take fewer"
-        for n in unseen:
-            findings[n], seen[n] = replace(findings[n], ok=False, seen=said), replace(seen[n], ok=False)
+        findings[n], seen[n] = replace(findings[n], ok=False, seen=said), replace(seen[n], ok=False)
     return findings, seen
 
 

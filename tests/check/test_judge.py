@@ -219,19 +219,16 @@ def test_a_sampled_launch_is_no_part_of_the_budget():
 GIVEN_UP = Trial(kernels=1, stored_by_kernels=1, skipped=True)
 
 
-@pytest.mark.parametrize("many_rows", [True, False])
-def test_of_few_rows_a_few_cases_may_be_given_up_and_of_many_rows_any_number(many_rows):
-    given_up = replace(GIVEN_UP, sampled=many_rows)
-    assert judged(right(), *[given_up] * 3).passed
-    report = judged(right(), *[given_up] * 4)
-    assert report.passed is many_rows
-    assert many_rows or (report.points, report.diagnosis.id) == (0, "too_slow")
+def test_a_launch_that_was_given_up_for_its_many_rows_is_not_wrong():
+    assert judged(right(), *[replace(GIVEN_UP, sampled=True)] * 4).passed
 
 
-@pytest.mark.parametrize(("columns", "passed"), [(1, True), (15, True), (16, False)])
-def test_rows_of_a_case_that_was_given_up_are_not_much_longer_than_those_that_ran_which_are_of_3(columns, passed):
+@pytest.mark.parametrize(("columns", "passed"), [(1, False), (3, False), (4, True), (15, True), (16, False)])
+def test_of_few_rows_it_is_not_if_rows_of_3_have_run_and_its_own_are_longer_and_not_much_longer(columns, passed):
     told = Told({"ran": right(), "given up": GIVEN_UP}, rows={"given up": torch.zeros(2, columns)})
-    assert KERNEL.report(told, seed=7).passed is passed
+    report = KERNEL.report(told, seed=7)
+    assert report.passed is passed
+    assert passed or (report.points, report.diagnosis.id) == (0, "too_slow")
 
 
 # The second call

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_14 import merge
 from helpers.check.problems.asking import NOT_BY_U, shares_of_picks
 from helpers.check.problems.picking import PICKS, PICKS_OF_PARTS
@@ -55,6 +56,14 @@ def test_how_three_parts_are_grouped_changes_no_share():
     *_, right, step = shares_of_picks(merge, a, (b, c))
     assert [pick for pick, _ in left] == [pick for pick, _ in right] == [7, 8, 9]
     assert all(abs(one - other) <= 2 * step for (_, one), (_, other) in zip(left, right, strict=True))
+
+
+def test_a_merge_that_is_right_at_256ths_of_u_alone_is_wrong():
+    def at_256ths(a, b, u):
+        return merge(a, b, u if (256 * u).is_integer() else 0.0)
+
+    report = EXERCISES["merge_picks"].report_on(at_256ths, seed=0)
+    assert report.points == 0 and EXERCISES["merge_picks"].report_on(merge, seed=0).passed
 
 
 def test_numbers_may_be_tensors_and_the_triple_a_list():

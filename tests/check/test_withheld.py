@@ -28,6 +28,17 @@ def softmax(x):
     return kernels.single_tile_softmax(x)
 
 
+def test_bits_that_torch_looks_at_as_integers_few_at_a_time_are_loaded_all_the_same():
+    def by_bits(x):
+        for row in x.view(torch.int32):
+            for few in row.split(len(x)):
+                few.max()
+        return softmax(x)
+
+    x = torch.rand(2, 500)
+    assert tried(by_bits, x).copied == x.numel() and tried(softmax, x).copied == 0
+
+
 def test_kernels_and_operations_load_the_numbers_of_x():
     assert cases.is_right(X, tried(softmax).y)
     assert cases.is_right(X, tried(lambda x: softmax(x.clone())).y)

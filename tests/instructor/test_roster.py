@@ -78,7 +78,7 @@ def test_a_roster_that_is_given_and_missing_is_an_error_and_the_course_s_own_is_
 
 def test_an_extension_for_a_lesson_that_there_is_not_is_refused(tmp_path):
     (tmp_path / "roster.csv").write_text("name,extension\nAda,2:3 99:1")
-    with pytest.raises(NotebookError, match=r"roster\.csv, Ada: an extension for 99; no lesson begins so\."):
+    with pytest.raises(NotebookError, match=r"roster\.csv: Ada has more days for 99, and no lesson begins so\."):
         roster_of(tmp_path)
 
 

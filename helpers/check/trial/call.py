@@ -10,7 +10,6 @@ import inspect
 import io
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
@@ -225,14 +224,13 @@ class Patience:
     its time is over.
     """
 
-    MOST_ACCESSES, SECONDS = 12_000, 8
-    """Of few rows: it is ended after this number, or this processor time."""
-    MOST_OF_MANY_ROWS = 4000
-    MOST_LAUNCHES = 100
+    MOST_ACCESSES, MOST_OF_A_PROGRAM = 11_000, 6000
+    """Of few rows: tiles of 16 reach the end of a row of 16,384, and 70 slices that each merge all pairs theirs."""
+    MOST_OF_MANY_ROWS, MOST_LAUNCHES = 4000, 100
 
     def __init__(self, rows: int, launches: list[interpreter.LaunchTraffic]) -> None:
         self.rows, self.launches = rows, launches
-        self.accesses, self.next, self.began = 0, self.MOST_OF_MANY_ROWS, time.process_time()
+        self.accesses, self.next = 0, self.MOST_OF_MANY_ROWS
 
     @contextmanager
     def context(self) -> Iterator[None]:
@@ -248,12 +246,9 @@ class Patience:
         self.accesses += 1
         if self.accesses >= self.next:
             self.next += self.MOST_OF_MANY_ROWS // 4
-            if self._is_long() and self._nears_its_end(memory):
+            long = self.accesses >= self.MOST_ACCESSES or memory.accesses >= self.MOST_OF_A_PROGRAM
+            if (long or self.rows > MANY) and self._nears_its_end(memory):
                 raise Enough
-
-    def _is_long(self) -> bool:
-        spent = time.process_time() - self.began
-        return self.rows > MANY or self.accesses >= self.MOST_ACCESSES or spent >= self.SECONDS
 
     def _nears_its_end(self, memory: Memory) -> bool:
         ended = memory.accesses_of

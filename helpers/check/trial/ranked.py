@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -124,20 +123,6 @@ def told_of_ranks(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> li
     sent = [sum(call.sent for call in of_rank) for of_rank in calls]
     left = [sum(not call.taken for call in of_rank) for of_rank in calls]
     return ["", kinds, sent, left, list(results)]
-
-
-def kept_as(again: list[Any], answer: list[Any]) -> list[Any]:
-    """The answer of `told_of_ranks`, in which no shard is as it was if a second call returned something else."""
-    first, second = Ranked.of(answer), Ranked.of(again)
-    if first is None or second is None or all(map(_alike, first.returned, second.returned)):
-        return answer
-    return [*answer[:-1], [[found, False] for found, _ in answer[-1]]]
-
-
-def _alike(one: Returned, other: Returned) -> bool:
-    near = partial(torch.allclose, rtol=1e-3, atol=1e-6, equal_nan=True)
-    shapes = [[tensor.shape for tensor in each.tensors] for each in (one, other)]
-    return shapes[0] == shapes[1] and all(map(near, one.tensors, other.tensors))
 
 
 def fault(error: RankError) -> list[Any]:

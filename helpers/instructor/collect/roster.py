@@ -110,7 +110,7 @@ def roster_of(course: Path, given: Path | None = None) -> list[Person]:
     for person in people:
         for named in person.extensions():
             if not any(lesson.startswith(named) for lesson in lessons):
-                raise NotebookError(f"{path.name}, {person.key}: an extension for {named}; no lesson begins so.")
+                raise NotebookError(f"{path.name}: {person.key} has more days for {named}, and no lesson begins so.")
     return people
 
 

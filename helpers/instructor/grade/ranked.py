@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from helpers.check.trial.ranked import LIMIT_S, Sharded, arguments, fault, kept_as, told_of_ranks
+from helpers.check.problems.sharded import agree
+from helpers.check.trial.ranked import LIMIT_S, Ranked, Sharded, arguments, fault, told_of_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.instructor.sandbox import trials
@@ -178,7 +179,18 @@ def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: thread
     if first.answer[0]:
         return first
     second = _once(sandboxes, name, [None] * len(given), spent, case.groups, case.members)
-    return second if second.answer[0] else replace(first, answer=kept_as(second.answer, first.answer))
+    one, again = Ranked.of(first.answer), Ranked.of(second.answer)
+    if again is None or again.fault:
+        return second
+    if one is None or _is_same(one, again):
+        return first
+    return replace(first, answer=[*first.answer[:-1], [[found, False] for found, _ in first.answer[-1]]])
+
+
+def _is_same(one: Ranked, again: Ranked) -> bool:
+    """Whether a second call has returned on each rank what the first one has."""
+    pairs = zip(one.returned, again.returned, strict=True)
+    return all(len(a.tensors) == len(b.tensors) and all(map(agree, a.tensors, b.tensors)) for a, b in pairs)
 
 
 def _once(
